@@ -1,2 +1,2 @@
-//! Entry.
+//! Entry of the toolbox binary.
 fn main() {}
