@@ -107,7 +107,11 @@ pub enum Body {
     },
     /// The session's runner was lost; another will go on.
     #[serde(rename = "session.status_rescheduled")]
-    SessionStatusRescheduled {},
+    SessionStatusRescheduled {
+        /// The attempt that comes next; it grew when the loss counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u32>,
+    },
     /// The session is over for good.
     #[serde(rename = "session.status_terminated")]
     SessionStatusTerminated {},
@@ -287,7 +291,7 @@ impl Body {
             Self::AgentCustomToolUse { .. } => "agent.custom_tool_use",
             Self::SessionStatusRunning {} => "session.status_running",
             Self::SessionStatusIdle { .. } => "session.status_idle",
-            Self::SessionStatusRescheduled {} => "session.status_rescheduled",
+            Self::SessionStatusRescheduled { .. } => "session.status_rescheduled",
             Self::SessionStatusTerminated {} => "session.status_terminated",
             Self::SessionError { .. } => "session.error",
             Self::SessionUpdated { .. } => "session.updated",

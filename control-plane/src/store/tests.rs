@@ -1,0 +1,91 @@
+//! The store's promises over a real file: groups, refusals of one job, what a reopened file holds.
+
+use super::*;
+
+fn opened(dir: &tempfile::TempDir) -> Store {
+    Store::open(&dir.path().join("t.db")).unwrap()
+}
+
+async fn put(store: &Store, text: &'static str) -> Result<(), Error> {
+    store
+        .write(move |tx| {
+            tx.execute("insert into garbage (stored) values (?1)", [text])?;
+            if text == "panics" {
+                panic!("as the test asks");
+            }
+            if text == "refused" {
+                return Err(Problem::new(Code::Conflict, "No.").into());
+            }
+            Ok(())
+        })
+        .await
+}
+
+async fn count(store: &Store) -> u64 {
+    store
+        .read(|c| Ok(c.query_row("select count(*) from garbage", [], |row| row.get::<_, i64>(0))?))
+        .await
+        .unwrap()
+        .cast_unsigned()
+}
+
+#[tokio::test]
+async fn a_refused_or_panicking_job_leaves_its_neighbours_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    let texts = ["a", "refused", "b", "panics", "a", "c"];
+    let outcomes = futures_util::future::join_all(texts.map(|text| put(&store, text))).await;
+    let ok: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+    assert_eq!(ok, [true, false, true, false, false, true]);
+    assert_eq!(count(&store).await, 3);
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    put(&store, "kept").await.unwrap();
+    store.close();
+    assert!(matches!(put(&store, "late").await, Err(Error::Closed)));
+    assert_eq!(count(&opened(&dir)).await, 1);
+}
+
+#[tokio::test]
+async fn after_a_failed_commit_nobody_is_told_of_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    store.set_fate(Fate::Fail);
+    assert!(matches!(put(&store, "lost").await, Err(Error::Commit)));
+    assert!(matches!(put(&store, "later").await, Err(Error::Commit)));
+    assert!(store.failed());
+    assert_eq!(count(&opened(&dir)).await, 0);
+}
+
+#[tokio::test]
+async fn a_hint_runs_only_after_the_commit_and_even_if_nobody_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let job = store.write_then(
+        |tx| {
+            tx.execute("insert into garbage (stored) values ('x')", [])?;
+            Ok(((), ()))
+        },
+        move |()| tell.send(()).unwrap(),
+    );
+    let mut job = Box::pin(job);
+    assert!(futures_util::poll!(&mut job).is_pending());
+    drop(job);
+    told.await.unwrap();
+    assert_eq!(count(&store).await, 1);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_program_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(opened(&dir));
+    let raw = Connection::open(dir.path().join("t.db")).unwrap();
+    raw.pragma_update(None, "user_version", 999).unwrap();
+    drop(raw);
+    assert!(matches!(Store::open(&dir.path().join("t.db")), Err(Error::Newer { found: 999, .. })));
+}

@@ -1,0 +1,186 @@
+//! The one writer: a thread that takes whatever jobs wait, runs each in a savepoint, commits once, then answers.
+//! After a failed commit it refuses everything: what is on disk is not known any more until the process starts again.
+
+use super::Error;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+};
+use tokio::sync::oneshot;
+
+/// How many jobs may wait.
+const QUEUE: usize = 4_096;
+/// How many jobs one commit may hold.
+const BATCH: usize = 512;
+
+/// What becomes of commits; anything but `Real` exists for fault tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fate {
+    /// The database decides.
+    Real,
+    /// The next commit fails.
+    Fail,
+}
+
+type Wake = Box<dyn FnOnce() + Send>;
+/// Sends the answer, now that it is known whether the batch is durable, and gives back what is to be woken.
+type Answer = Box<dyn FnOnce(bool) -> Option<Wake> + Send>;
+type Job = Box<dyn FnOnce(&Transaction<'_>) -> (bool, Answer) + Send>;
+
+#[derive(Debug)]
+struct Shared {
+    failed: AtomicBool,
+    fate: AtomicU8,
+}
+
+pub(super) struct Writer {
+    queue: Mutex<Option<SyncSender<Job>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection) -> Result<Self, Error> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let shared =
+            Arc::new(Shared { failed: AtomicBool::new(false), fate: AtomicU8::new(Fate::Real as u8) });
+        let held = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || serve(connection, &receiver, &held))
+            .map_err(|_| Error::Closed)?;
+        Ok(Self { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), shared })
+    }
+
+    pub(super) async fn submit<T, H, F, A>(&self, job: F, then: A) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        H: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<(T, H), Error> + Send + 'static,
+        A: FnOnce(H) + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.enqueue(boxed(job, then, reply))?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+
+    fn enqueue(&self, job: Job) -> Result<(), Error> {
+        if self.failed() {
+            return Err(Error::Commit);
+        }
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        match queue.as_ref().map(|queue| queue.try_send(job)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(TrySendError::Full(_))) => Err(Error::Overloaded),
+            Some(Err(TrySendError::Disconnected(_))) | None => Err(Error::Closed),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer thread panicked");
+        }
+    }
+
+    pub(super) fn failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Acquire)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_fate(&self, fate: Fate) {
+        self.shared.fate.store(fate as u8, Ordering::Release);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn boxed<T, H, F, A>(job: F, then: A, reply: oneshot::Sender<Result<T, Error>>) -> Job
+where
+    T: Send + 'static,
+    H: Send + 'static,
+    F: FnOnce(&Transaction<'_>) -> Result<(T, H), Error> + Send + 'static,
+    A: FnOnce(H) + Send + 'static,
+{
+    Box::new(move |tx| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| job(tx))).unwrap_or(Err(Error::Panicked));
+        let keep = outcome.is_ok();
+        let answer: Answer = Box::new(move |durable| match outcome {
+            Ok((value, hint)) if durable => {
+                // Nobody may wait for the answer any more; what was committed is still to be told.
+                drop(reply.send(Ok(value)));
+                Some(Box::new(move || then(hint)) as Wake)
+            }
+            Ok(_) => {
+                drop(reply.send(Err(Error::Commit)));
+                None
+            }
+            Err(error) => {
+                drop(reply.send(Err(error)));
+                None
+            }
+        });
+        (keep, answer)
+    })
+}
+
+fn serve(mut connection: Connection, queue: &Receiver<Job>, shared: &Shared) {
+    while let Ok(first) = queue.recv() {
+        let mut jobs = vec![first];
+        while jobs.len() < BATCH
+            && let Ok(next) = queue.try_recv()
+        {
+            jobs.push(next);
+        }
+        if shared.failed.load(Ordering::Acquire) {
+            continue;
+        }
+        let (durable, answers) = commit(&mut connection, jobs, shared);
+        if !durable {
+            tracing::error!("a commit failed; the store takes no more writes");
+            shared.failed.store(true, Ordering::Release);
+        }
+        let wakes: Vec<Wake> = answers.into_iter().filter_map(|answer| answer(durable)).collect();
+        for wake in wakes {
+            wake();
+        }
+    }
+}
+
+fn commit(connection: &mut Connection, jobs: Vec<Job>, shared: &Shared) -> (bool, Vec<Answer>) {
+    let mut answers = Vec::with_capacity(jobs.len());
+    let Ok(tx) = connection.transaction_with_behavior(TransactionBehavior::Immediate) else {
+        // Dropping the jobs unanswered tells their callers that the store is closed.
+        return (false, answers);
+    };
+    let mut whole = true;
+    for job in jobs {
+        whole &= tx.execute_batch("savepoint job").is_ok();
+        let (keep, answer) = job(&tx);
+        answers.push(answer);
+        whole &= tx.execute_batch(if keep { "release job" } else { "rollback to job; release job" }).is_ok();
+    }
+    let fails = shared.fate.swap(Fate::Real as u8, Ordering::AcqRel) == Fate::Fail as u8;
+    let durable = whole && !fails && tx.commit().is_ok();
+    (durable, answers)
+}
