@@ -1,1 +1,21 @@
-//! The runner.
+//! The runner: a daemon that asks a control plane for work, runs agent sessions in Docker and reports every step.
+//! It only ever connects outwards. It never acts on an event before it is durable and never past its lease.
+//!
+//! ```text
+//! pairing --> identity <-- plane
+//! claim -- Held + stop --> session --> harness --> model
+//!   |  lease: renew, or freeze and seal  |  +----> tools --> sandbox --> toolbox
+//!   v                                    v events, then the settlement
+//! plane <-------- batches, acks ------ outbox
+//! ```
+
+pub mod backoff;
+pub mod claim;
+pub mod harness;
+pub mod model;
+pub mod outbox;
+pub mod outputs;
+pub mod plane;
+pub mod sandbox;
+pub mod session;
+pub mod tools;

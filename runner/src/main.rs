@@ -1,2 +1,2 @@
-//! Entry.
+//! The runner's program: arguments in, exit code out.
 fn main() {}

@@ -1,0 +1,1 @@
+//! Asks a model through the gateway and reads its stream.

@@ -1,0 +1,1 @@
+//! What a session leaves behind: the files of its outputs directory.

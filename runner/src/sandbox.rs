@@ -1,0 +1,1 @@
+//! The container of a session, its limits, its network and its toolbox.
