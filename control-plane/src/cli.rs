@@ -1,0 +1,178 @@
+//! The operator's command line: what can be asked, and with which key of which server. It decides nothing; every command
+//! is a request to the public API, or starts the server, or reads a data directory.
+//! No secret is ever taken from the arguments, since other users of the machine can read those.
+
+mod agents;
+mod client;
+mod environments;
+mod exit;
+mod failure;
+mod files;
+mod follow;
+mod keys;
+mod run;
+mod runners;
+mod sessions;
+mod shape;
+mod terminal;
+mod transcript;
+
+use checkfu_shared::secret::Secret;
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use client::Client;
+use exit::Exit;
+use failure::Failure;
+use std::{env, fs, io, io::Write, path::Path, process::ExitCode};
+use terminal::Output;
+
+/// Where a server is, unless told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8321";
+
+/// Run AI agents in sandboxes on machines you control.
+#[derive(Debug, Parser)]
+#[command(name = "checkfu", version, after_help = Exit::HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+    /// The server's address; the key comes from CHECKFU_API_KEY or the file CHECKFU_API_KEY_FILE
+    #[arg(long, global = true, env = "CHECKFU_URL", default_value = DEFAULT_URL)]
+    url: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a session for one message and follow it until it is idle
+    Run(run::Run),
+    /// Make, list and show agents
+    #[command(subcommand)]
+    Agents(agents::Command),
+    /// Make, list and show environments
+    #[command(subcommand)]
+    Environments(environments::Command),
+    /// Make, follow and steer sessions
+    #[command(subcommand)]
+    Sessions(sessions::Command),
+    /// List and get the files that sessions left
+    #[command(subcommand)]
+    Files(files::Command),
+    /// Mint a code that makes a machine a runner
+    Pair(runners::Pair),
+    /// List, show, revoke and drain runners
+    #[command(subcommand)]
+    Runners(runners::Command),
+    /// Make, list and revoke API keys
+    #[command(subcommand)]
+    Keys(keys::Command),
+    /// Print a script that completes this command line in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Reads the arguments, does what they say, and ends with one of [`Exit`]'s codes.
+pub(crate) fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return parse_failed(&error),
+    };
+    let output = Output { is_json: arguments.json };
+    match dispatch(arguments, &output) {
+        Ok(()) => Exit::Fine.into(),
+        Err(failure) => {
+            report(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn parse_failed(error: &clap::Error) -> ExitCode {
+    // Help and version are an answer, not an error; a reader that is gone has no use for either.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Fine.into(),
+        _ => Exit::Usage.into(),
+    }
+}
+
+fn report(failure: &Failure) {
+    if !failure.message.is_empty() {
+        // There is nowhere left to say that standard error is closed.
+        let _ = writeln!(io::stderr(), "checkfu: {}", failure.shown());
+    }
+}
+
+fn dispatch(arguments: Arguments, output: &Output) -> Result<(), Failure> {
+    match arguments.command {
+        Command::Completions { shell } => completions(shell, output),
+        command => runtime(false)?.block_on(remote(command, &arguments.url, output)),
+    }
+}
+
+async fn remote(command: Command, url: &str, output: &Output) -> Result<(), Failure> {
+    let client = Client::new(url, api_key()?.as_ref())?;
+    match command {
+        Command::Run(args) => run::run(args, &client, output).await,
+        Command::Agents(command) => agents::run(command, &client, output).await,
+        Command::Environments(command) => environments::run(command, &client, output).await,
+        Command::Sessions(command) => sessions::run(command, &client, output).await,
+        Command::Files(command) => files::run(command, &client, output).await,
+        Command::Pair(args) => runners::pair(args, &client, output).await,
+        Command::Runners(command) => runners::run(command, &client, output).await,
+        Command::Keys(command) => keys::run(command, &client, output).await,
+        Command::Completions { shell } => completions(shell, output),
+    }
+}
+
+fn runtime(is_server: bool) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = if is_server {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::local(format!("The program cannot start: {error}.")))
+}
+
+fn completions(shell: clap_complete::Shell, output: &Output) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "checkfu", &mut script);
+    output.bytes(&script)
+}
+
+/// The API key from the environment, if there is one. Without a key the server is asked all the same and says so.
+fn api_key() -> Result<Option<Secret>, Failure> {
+    if let Some(key) = env::var("CHECKFU_API_KEY").ok().filter(|key| !key.trim().is_empty()) {
+        return Ok(Some(Secret::new(key.trim())));
+    }
+    match env::var_os("CHECKFU_API_KEY_FILE") {
+        Some(file) if !file.is_empty() => secret_file(Path::new(&file), "the API key").map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Reads a secret from its file, without the line end that editors add.
+fn secret_file(file: &Path, what: &str) -> Result<Secret, Failure> {
+    /// No secret is larger; a wrong path must not fill the memory.
+    const BYTES_MAX: u64 = 16 << 10;
+    let failed = |why: String| {
+        Failure::usage(format!("The file {} with {what} cannot be used: {why}.", file.display()))
+    };
+    let size = fs::metadata(file).map_err(|error| failed(error.to_string()))?.len();
+    if size > BYTES_MAX {
+        return Err(failed("it is too large for a key".to_owned()));
+    }
+    let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    if text.trim().is_empty() {
+        return Err(failed("it is empty".to_owned()));
+    }
+    Ok(Secret::new(text.trim()))
+}
+
+#[cfg(test)]
+mod tests;

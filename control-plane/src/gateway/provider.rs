@@ -1,0 +1,240 @@
+//! The model provider: its address, the real key, and the one request that goes there.
+//! The key leaves this module in the request's header and nowhere else: it is no part of any error, log line or reply.
+
+use crate::dial;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use checkfu_shared::{
+    problem::{Code, Problem},
+    secret::Secret,
+};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Where model requests go unless the operator says otherwise.
+pub const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
+/// The version of the Messages wire that the gateway speaks to the provider.
+const WIRE_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+/// A reply that is not streamed may have at most this many bytes.
+const REPLY_BYTES_MAX: usize = 32 << 20;
+/// The headers of the provider's reply that the runner sees.
+const PASSED_HEADERS: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "x-should-retry"];
+
+/// How long the gateway waits for a provider.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits {
+    /// For the head of a reply, from the sending of the request.
+    pub head: Duration,
+    /// Between two pieces of a reply.
+    pub piece: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { head: Duration::from_mins(10), piece: Duration::from_mins(5) }
+    }
+}
+
+/// A provider that speaks the Anthropic Messages wire.
+#[derive(Debug)]
+pub struct Provider {
+    http: reqwest::Client,
+    messages_url: String,
+    key: Option<Key>,
+    waits: Waits,
+}
+
+/// The key in both forms that are needed; neither prints.
+#[derive(Debug)]
+struct Key {
+    header: HeaderValue,
+    text: Secret,
+}
+
+/// Why a provider cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its address cannot be dialled.
+    #[error("the model provider's address cannot be used")]
+    Dial(#[source] dial::Error),
+    /// Its key holds what no header may hold.
+    #[error("the model provider's key holds characters that no HTTP header may hold")]
+    Key,
+}
+
+/// A reply whose head is there.
+#[derive(Debug)]
+pub struct Reply {
+    /// The provider's status.
+    pub status: StatusCode,
+    /// The headers that the runner sees.
+    pub headers: HeaderMap,
+    /// The body, still to be read.
+    pub body: reqwest::Response,
+}
+
+impl Reply {
+    /// Whether the provider streams this reply.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        let kind = self.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        self.status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+    }
+}
+
+impl Provider {
+    /// The provider at `base_url`, asked with `key` if it wants one.
+    ///
+    /// # Errors
+    /// [`Error`] when the address or the key cannot be used at all; nothing is dialled here.
+    pub fn new(base_url: &str, key: Option<Secret>, waits: Waits) -> Result<Self, Error> {
+        let base = dial::base(base_url).map_err(Error::Dial)?;
+        let http = dial::client(&base).map_err(Error::Dial)?;
+        let key = key.map(Key::new).transpose()?;
+        Ok(Self { http, messages_url: dial::below(&base, "/v1/messages"), key, waits })
+    }
+
+    /// How long this provider is waited for.
+    #[must_use]
+    pub const fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Sends one request and waits for the head of its reply.
+    ///
+    /// # Errors
+    /// `provider_unreachable` when there is no reply in time, or a redirect, which is never followed.
+    pub async fn ask(&self, body: &serde_json::Value) -> Result<Reply, Problem> {
+        let mut request =
+            self.http.post(&self.messages_url).header("anthropic-version", WIRE_VERSION).json(body);
+        if let Some(key) = &self.key {
+            request = request.header("x-api-key", key.header.clone());
+        }
+        let sent = timeout(self.waits.head, request.send()).await;
+        let body = sent.map_err(|_| unreachable("it did not answer in time"))?.map_err(|error| {
+            // The error's text may hold the address, which is the operator's matter; the runner gets the class only.
+            tracing::warn!(error = %causes(&error), "the model provider cannot be reached");
+            unreachable(if error.is_connect() {
+                "no connection could be made"
+            } else {
+                "the request broke off"
+            })
+        })?;
+        let status = body.status();
+        if status.is_redirection() || status.is_informational() {
+            return Err(unreachable("it answered with a redirect, which is not followed"));
+        }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            tracing::error!(%status, "the model provider refuses the configured key");
+        }
+        let headers = passed(body.headers());
+        Ok(Reply { status, headers, body })
+    }
+
+    /// Reads a reply that is not streamed, with the key taken out wherever it is repeated.
+    ///
+    /// # Errors
+    /// `provider_unreachable` when it breaks off, stalls or is too large.
+    pub async fn read(&self, mut body: reqwest::Response) -> Result<Bytes, Problem> {
+        let mut read = BytesMut::new();
+        loop {
+            let piece = timeout(self.waits.piece, body.chunk())
+                .await
+                .map_err(|_| unreachable("its reply stalled"))?
+                .map_err(|_| unreachable("its reply broke off"))?;
+            let Some(piece) = piece else { return Ok(self.without_key(read.freeze())) };
+            if read.len() + piece.len() > REPLY_BYTES_MAX {
+                return Err(unreachable("its reply is larger than 32 MiB"));
+            }
+            read.extend_from_slice(&piece);
+        }
+    }
+
+    fn without_key(&self, body: Bytes) -> Bytes {
+        let Some(key) = self.key.as_ref().map(|key| key.text.reveal()) else { return body };
+        match std::str::from_utf8(&body) {
+            Ok(text) if text.contains(key) => Bytes::from(text.replace(key, "[secret]")),
+            _ => body,
+        }
+    }
+}
+
+impl Key {
+    fn new(text: Secret) -> Result<Self, Error> {
+        let mut header = HeaderValue::from_str(text.reveal()).map_err(|_| Error::Key)?;
+        header.set_sensitive(true);
+        Ok(Self { header, text })
+    }
+}
+
+fn passed(given: &HeaderMap) -> HeaderMap {
+    let names = PASSED_HEADERS.into_iter().map(HeaderName::from_static);
+    let mut headers: HeaderMap =
+        names.filter_map(|name| given.get(&name).map(|value| (name, value.clone()))).collect();
+    // Its own `request-id` would pass for ours.
+    if let Some(id) = given.get("request-id") {
+        headers.insert(HeaderName::from_static("provider-request-id"), id.clone());
+    }
+    headers
+}
+
+fn unreachable(why: &str) -> Problem {
+    Problem::new(
+        Code::ProviderUnreachable,
+        format!(
+            "The model provider could not be used: {why}. Try again; if it persists, check the address the server was started with (--model-base-url) and its network."
+        ),
+    )
+}
+
+/// An error with all that caused it, in one line.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CANARY: &str = "sk-canary-4711";
+
+    fn provider() -> Provider {
+        Provider::new("http://127.0.0.1:1", Some(Secret::new(CANARY)), Waits::default()).unwrap()
+    }
+
+    #[test]
+    fn the_key_prints_nowhere() {
+        assert!(!format!("{:?}", provider()).contains("canary"));
+        let wrong = Provider::new("http://x", Some(Secret::new(format!("{CANARY}\n"))), Waits::default());
+        let error = wrong.unwrap_err();
+        assert!(!format!("{error:?} {error}").contains("canary"));
+    }
+
+    #[test]
+    fn a_reply_that_repeats_the_key_loses_it() {
+        let body = Bytes::from(format!("{{\"message\":\"invalid x-api-key {CANARY}\"}}"));
+        assert_eq!(provider().without_key(body), "{\"message\":\"invalid x-api-key [secret]\"}");
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_a_problem_that_says_what_to_do() {
+        let problem = provider().ask(&serde_json::json!({})).await.unwrap_err();
+        assert_eq!(problem.code, Code::ProviderUnreachable);
+        assert!(problem.message.contains("no connection could be made"), "{problem}");
+    }
+
+    #[test]
+    fn only_known_headers_pass() {
+        let given: HeaderMap =
+            [("retry-after", "3"), ("set-cookie", "x"), ("request-id", "req_p"), ("server", "s")]
+                .into_iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect();
+        let mut names: Vec<String> = passed(&given).keys().map(ToString::to_string).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["provider-request-id", "retry-after"]);
+    }
+}

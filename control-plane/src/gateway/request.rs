@@ -1,0 +1,253 @@
+//! What of a runner's model request reaches the provider. Pure: a body in, a rebuilt body or a refusal out.
+//! Only known members pass; the model and its effort come from the claim, never from the runner. Whatever would make
+//! the provider act by itself (its own tools, MCP, containers, fetching addresses, stored files) is refused.
+
+use checkfu_shared::{
+    agent::{Effort, Model},
+    problem::{Code, Problem},
+};
+use serde_json::{Map, Value, json};
+
+/// The members that pass as they are; every other one is dropped.
+const PASSED: [&str; 9] = [
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "stop_sequences",
+    "stream",
+    "temperature",
+    "cache_control",
+];
+
+/// The members whose presence is refused, since dropping them would silently change what is asked.
+const REFUSED: [&str; 2] = ["mcp_servers", "container"];
+
+/// The content blocks that pass.
+const BLOCKS: [&str; 7] =
+    ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"];
+
+/// A request as the provider gets it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rebuilt {
+    /// The body.
+    pub body: Value,
+    /// Whether a stream is asked for.
+    pub is_stream: bool,
+}
+
+/// Rebuilds a request of the Messages wire for the claim's `model`.
+///
+/// # Errors
+/// A [`Problem`] that names the member and what to do, when the body is no such request or asks for something refused.
+pub fn rebuild(body: &[u8], model: &Model) -> Result<Rebuilt, Problem> {
+    let mut given: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
+        Problem::new(
+            Code::InvalidJson,
+            format!("The body is not a JSON object (line {}, column {}).", error.line(), error.column()),
+        )
+    })?;
+    for name in REFUSED {
+        if given.get(name).is_some_and(|value| !value.is_null()) {
+            return Err(refused(name));
+        }
+    }
+    let mut rebuilt = Map::new();
+    for name in PASSED {
+        if let Some(value) = given.remove(name) {
+            rebuilt.insert(name.to_owned(), value);
+        }
+    }
+    check(&rebuilt)?;
+    rebuilt.insert("model".to_owned(), model.id.as_str().into());
+    if let Some(effort) = model.effort {
+        rebuilt.insert("output_config".to_owned(), json!({"effort": provider_effort(effort.level)}));
+    }
+    let is_stream = rebuilt.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    Ok(Rebuilt { body: Value::Object(rebuilt), is_stream })
+}
+
+/// The provider's word for an effort level; its scale has nothing below `low`.
+const fn provider_effort(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Minimal | Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+        Effort::Max => "max",
+    }
+}
+
+fn check(body: &Map<String, Value>) -> Result<(), Problem> {
+    if body.get("max_tokens").and_then(Value::as_u64).unwrap_or(0) == 0 {
+        return Err(invalid("`max_tokens` must be a positive integer."));
+    }
+    let Some(Value::Array(messages)) = body.get("messages") else {
+        return Err(invalid("`messages` must be a list."));
+    };
+    for message in messages {
+        check_content(message.get("content"))?;
+    }
+    check_content(body.get("system"))?;
+    match body.get("tools") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(tools)) => tools.iter().try_for_each(check_tool),
+        Some(_) => Err(invalid("`tools` must be a list.")),
+    }
+}
+
+fn check_tool(tool: &Value) -> Result<(), Problem> {
+    match tool.get("type") {
+        None => Ok(()),
+        Some(Value::String(kind)) if kind == "custom" => Ok(()),
+        Some(kind) => Err(refused(&format!("a tool of type {kind}"))),
+    }
+}
+
+fn check_content(content: Option<&Value>) -> Result<(), Problem> {
+    match content {
+        None | Some(Value::Null | Value::String(_)) => Ok(()),
+        Some(Value::Array(blocks)) => blocks.iter().try_for_each(check_block),
+        Some(_) => Err(invalid("`content` must be a text or a list of blocks.")),
+    }
+}
+
+fn check_block(block: &Value) -> Result<(), Problem> {
+    let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+    if !BLOCKS.contains(&kind) {
+        return Err(refused(&format!("a content block of type {}", Value::from(kind))));
+    }
+    if matches!(kind, "image" | "document") {
+        check_source(block.get("source"))?;
+    }
+    // The input of a tool call is the model's own text; nothing in it makes the provider act.
+    if kind == "tool_result" { check_content(block.get("content")) } else { Ok(()) }
+}
+
+fn check_source(source: Option<&Value>) -> Result<(), Problem> {
+    let kind = source.and_then(|source| source.get("type")).and_then(Value::as_str).unwrap_or_default();
+    match kind {
+        "base64" | "text" => Ok(()),
+        "content" => check_content(source.and_then(|source| source.get("content"))),
+        _ => Err(refused(&format!("a source of type {}", Value::from(kind)))),
+    }
+}
+
+fn invalid(message: &str) -> Problem {
+    Problem::new(Code::InvalidRequest, message)
+}
+
+fn refused(what: &str) -> Problem {
+    Problem::new(
+        Code::Unsupported,
+        format!(
+            "The model gateway does not pass {what}: the provider would act outside this session's policies. Remove it."
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use checkfu_shared::agent::EffortSetting;
+
+    fn model() -> Model {
+        Model { id: "pinned".into(), effort: None, inference_geo: None, speed: None }
+    }
+
+    fn of(body: &Value) -> Result<Rebuilt, Problem> {
+        rebuild(&serde_json::to_vec(body).unwrap(), &model())
+    }
+
+    #[test]
+    fn unknown_members_are_dropped_and_the_model_is_the_claims() {
+        let rebuilt = of(&json!({
+            "model": "dearer", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": true,
+            "thinking": {"type": "enabled"}, "service_tier": "priority", "output_config": {"effort": "max"}, "betas": ["x"],
+        }))
+        .unwrap();
+        assert!(rebuilt.is_stream);
+        assert_eq!(
+            rebuilt.body,
+            json!({"model": "pinned", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": true})
+        );
+    }
+
+    #[test]
+    fn ordinary_content_passes_unchanged() {
+        let body = json!({
+            "max_tokens": 5, "temperature": 0.5, "tool_choice": {"type": "auto"}, "stop_sequences": ["x"],
+            "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+            "tools": [{"name": "bash", "input_schema": {}}, {"type": "custom", "name": "own", "input_schema": {}}],
+            "messages": [
+                {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}]},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "", "signature": ""},
+                    {"type": "tool_use", "id": "t", "name": "bash", "input": {"source": {"type": "url", "url": "http://x"}}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}]}]},
+            ],
+        });
+        let mut want = body.clone();
+        want["model"] = "pinned".into();
+        assert_eq!(of(&body).unwrap().body, want);
+    }
+
+    #[test]
+    fn what_makes_the_provider_act_is_refused() {
+        let with = |name: &str, value: Value| {
+            let mut body = json!({"max_tokens": 5, "messages": []});
+            body[name] = value;
+            body
+        };
+        let said = |block: Value| with("messages", json!([{"role": "user", "content": [block]}]));
+        for body in [
+            with("mcp_servers", json!([])),
+            with("container", json!("c")),
+            with("tools", json!([{"type": "web_search_20250305", "name": "web_search"}])),
+            with("tools", json!([{"type": 3}])),
+            said(json!({"type": "image", "source": {"type": "url", "url": "https://x"}})),
+            said(json!({"type": "document", "source": {"type": "file", "file_id": "f"}})),
+            said(json!({"type": "document"})),
+            said(json!({"type": "document", "source": {"type": "content", "content": [
+                {"type": "image", "source": {"type": "url", "url": "https://x"}}]}})),
+            said(json!({"type": "tool_result", "tool_use_id": "t", "content": [
+                {"type": "image", "source": {"type": "url", "url": "https://x"}}]})),
+            said(json!({"type": "server_tool_use", "id": "t", "name": "web_search", "input": {}})),
+            said(json!({"type": "container_upload", "file_id": "f"})),
+            with("system", json!([{"type": "mcp_tool_use"}])),
+        ] {
+            assert_eq!(of(&body).unwrap_err().code, Code::Unsupported, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_body_is_refused_with_what_is_wrong() {
+        assert_eq!(rebuild(b"[]", &model()).unwrap_err().code, Code::InvalidJson);
+        assert_eq!(rebuild(b"{\"a\"", &model()).unwrap_err().code, Code::InvalidJson);
+        for body in [
+            json!({"messages": []}),
+            json!({"messages": [], "max_tokens": 0}),
+            json!({"messages": [], "max_tokens": -3}),
+            json!({"max_tokens": 3}),
+            json!({"max_tokens": 3, "messages": [{"content": 3}]}),
+            json!({"max_tokens": 3, "messages": [], "tools": {}}),
+        ] {
+            assert_eq!(of(&body).unwrap_err().code, Code::InvalidRequest, "{body}");
+        }
+    }
+
+    #[test]
+    fn effort_is_translated_to_the_providers_scale() {
+        for (level, want) in [
+            (Effort::Minimal, "low"),
+            (Effort::Low, "low"),
+            (Effort::Medium, "medium"),
+            (Effort::High, "high"),
+            (Effort::Max, "max"),
+        ] {
+            let model = Model { effort: Some(EffortSetting { level }), ..model() };
+            let body = rebuild(br#"{"max_tokens": 1, "messages": []}"#, &model).unwrap().body;
+            assert_eq!(body["output_config"], json!({"effort": want}));
+        }
+    }
+}
