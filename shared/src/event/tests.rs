@@ -1,3 +1,5 @@
+//! The catalogue on the wire: what is written is what is read back.
+
 use super::*;
 use serde_json::json;
 
