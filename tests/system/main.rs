@@ -1,1 +1,14 @@
-//! Tests.
+//! System tests: real binaries, real Docker, real SQLite; only the model provider is scripted, over real HTTP.
+//! They are few and whole; what can be shown by a pure test is shown there. They need what `tests/run.sh` prepares.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod approvals;
+mod hostile;
+mod kills;
+mod leases;
+mod refusals;
+mod restarts;
+mod spine;
+mod steering;
+mod streams;
