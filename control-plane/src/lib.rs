@@ -1,8 +1,15 @@
 //! The control plane: the durable log of sessions, who may work on them, and what everybody may see of them.
 
+pub mod config;
 pub mod dial;
 pub mod engine;
 pub mod fanout;
 pub mod gateway;
+pub mod http;
+pub mod registry;
+mod serve;
 pub mod sse;
 pub mod store;
+mod supervisor;
+
+pub use serve::{Error, serve};

@@ -54,6 +54,10 @@ codes! {
     InvalidConfigTypeChange "invalid_config_type_change" 400 "invalid_request_error";
     /// An archived resource takes no changes.
     Archived "archived" 400 "invalid_request_error";
+    /// The environment is archived.
+    EnvironmentArchived "environment_archived" 400 "invalid_request_error";
+    /// Metadata breaks its limits.
+    InvalidMetadata "invalid_metadata" 400 "invalid_request_error";
     /// A cursor does not fit the query.
     InvalidCursor "invalid_cursor" 400 "invalid_request_error";
     /// No credential, or one that is not valid any more.
@@ -68,6 +72,8 @@ codes! {
     IdentityInUse "identity_in_use" 409 "conflict_error";
     /// Nothing with this id in this workspace.
     NotFound "not_found" 404 "not_found_error";
+    /// No environment with this id in this workspace.
+    EnvironmentNotFound "environment_not_found" 404 "not_found_error";
     /// No such route.
     UnknownRoute "unknown_route" 404 "not_found_error";
     /// The route exists, the method does not.

@@ -1,0 +1,39 @@
+//! What a server is told once at its start. Reading flags, files and the environment is the command line's business.
+
+use checkfu_shared::{protocol::Tempo, secret::Secret};
+use std::{path::PathBuf, time::Duration};
+
+/// The settings of one server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where everything durable lives; made when missing.
+    pub data_dir: PathBuf,
+    /// Where the gateway sends model requests, such as `https://api.anthropic.com`.
+    pub model_base_url: String,
+    /// The provider's key; without one, model requests are refused.
+    pub model_key: Option<Secret>,
+    /// How fast runners go.
+    pub tempo: Tempo,
+    /// How often an idle stream sends a comment and checks its key again.
+    pub keep_alive: Duration,
+    /// How long requests may go on after the order to stop.
+    pub stop_grace: Duration,
+    /// How many connections may be open.
+    pub connections_max: usize,
+}
+
+impl Config {
+    /// The default settings over a data directory.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            model_base_url: "https://api.anthropic.com".to_owned(),
+            model_key: None,
+            tempo: Tempo::default(),
+            keep_alive: Duration::from_secs(15),
+            stop_grace: Duration::from_secs(10),
+            connections_max: 10_000,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The whole route table and its layers. Handlers parse, call the engine or the registry, and shape the reply; nothing more.
+
+pub mod auth;
+pub mod body;
+pub mod fields;
+mod health;
+pub mod listen;
+pub mod path;
+pub mod public;
+pub mod query;
+pub mod reply;
+
+use crate::{config::Config, engine::Engine, registry::Registry, store::Store};
+use axum::{Router, middleware};
+use checkfu_shared::time::Clock;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What every handler may use; clones share it.
+#[derive(Debug, Clone)]
+pub struct Plane {
+    /// The writer of session logs.
+    pub engine: Engine,
+    /// Principals, keys, agents and environments.
+    pub registry: Registry,
+    /// The database.
+    pub store: Store,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The settings.
+    pub config: Arc<Config>,
+    /// The order to stop; streams and long polls end on it.
+    pub stop: CancellationToken,
+}
+
+/// All routes.
+pub fn router(plane: Plane) -> Router {
+    Router::new()
+        .merge(health::routes())
+        .merge(public::routes())
+        .fallback(reply::unknown_route)
+        .method_not_allowed_fallback(reply::unknown_method)
+        .layer(middleware::from_fn_with_state(plane.clone(), reply::stamp))
+        .with_state(plane)
+}
+
+#[cfg(test)]
+mod tests;

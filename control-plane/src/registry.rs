@@ -1,0 +1,93 @@
+//! What people register: principals and their keys, agents and environments with every version they ever had.
+//! Each change is one transaction of the store, together with the answer that a repetition of the request gets.
+
+mod agent;
+mod agents;
+mod environment;
+mod environments;
+mod filter;
+mod keys;
+mod once;
+mod principals;
+mod role;
+
+pub use agent::{AgentRecord, Definition};
+pub use environment::{Change as EnvironmentChange, EnvironmentRecord};
+pub use filter::Filter;
+pub use keys::{Authenticated, KeyRecord, NewKey};
+pub use once::Once;
+pub use principals::{NewPrincipal, PrincipalKind, PrincipalRecord};
+pub use role::{Act, Role};
+
+use crate::store::{self, Store};
+use checkfu_shared::{
+    problem::{Code, Problem},
+    time::Timestamp,
+};
+use rusqlite::{Row, Transaction};
+use serde_json::Value;
+use std::{
+    collections::HashMap,
+    str::FromStr,
+    sync::{Arc, Mutex},
+};
+
+/// A handle on the registry; clones share it.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    store: Store,
+    last_used: Arc<Mutex<HashMap<checkfu_shared::id::KeyId, Timestamp>>>,
+}
+
+impl Registry {
+    /// A registry over an open store.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self { store, last_used: Arc::default() }
+    }
+
+    /// Makes a change unless this request made it before; the reply's text is the same both times.
+    async fn change<F>(&self, once: Once, now: Timestamp, job: F) -> Result<String, Problem>
+    where
+        F: FnOnce(&Transaction<'_>) -> Result<Value, store::Error> + Send + 'static,
+    {
+        let work = move |tx: &Transaction<'_>| {
+            if let Some(reply) = once.find(tx, now)? {
+                return Ok(reply);
+            }
+            let reply = job(tx)?.to_string();
+            once.keep(tx, now, &reply)?;
+            Ok(reply)
+        };
+        Ok(self.store.write(work).await?)
+    }
+}
+
+fn archived(what: &str) -> Problem {
+    Problem::new(Code::Archived, format!("This {what} is archived and takes no changes. Create another one."))
+}
+
+/// A column that holds an id or another text of ours.
+fn parsed<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    row: &Row<'_>,
+    at: usize,
+) -> rusqlite::Result<T> {
+    row.get::<_, String>(at)?.parse().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+/// A column that holds JSON.
+fn document<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(at)?).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+fn instant(row: &Row<'_>, at: usize) -> rusqlite::Result<Timestamp> {
+    row.get(at).map(Timestamp::from_ms)
+}
+
+fn maybe_instant(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Timestamp>> {
+    row.get::<_, Option<i64>>(at).map(|ms| ms.map(Timestamp::from_ms))
+}

@@ -1,0 +1,137 @@
+//! One server from its start to its end, used by the program and by tests alike: what is opened in which order, the key of
+//! the first start, and what ends when.
+
+use crate::{
+    config::Config,
+    engine::{Engine, Settings},
+    http::{self, Plane, listen},
+    registry::Registry,
+    store::{self, Store},
+    supervisor::Supervisor,
+};
+use checkfu_shared::{problem::Problem, secret::Secret, time::Clock};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// The name of the file that the first start writes the owner's key to.
+pub(crate) const KEY_FILE: &str = "admin.key";
+const DATABASE_FILE: &str = "checkfu.db";
+
+/// Why a server did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data directory or a file in it cannot be used.
+    #[error("{} cannot be used", path.display())]
+    DataDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The database cannot be used.
+    #[error("the database cannot be used")]
+    Store(#[from] store::Error),
+    /// The state in the database cannot be used.
+    #[error("the server cannot start")]
+    Start(#[from] Problem),
+    /// A task that the server needs ended by itself.
+    #[error("the task {0} ended by itself")]
+    TaskDied(&'static str),
+}
+
+/// Serves on `listener` until `stop` is cancelled; returns when everything it started has ended.
+///
+/// # Errors
+/// When the data directory or the database cannot be used, or a task that the server needs died.
+pub async fn serve(
+    config: Config,
+    listener: TcpListener,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let plane = open(config, clock, stop.clone()).await?;
+    let (grace, connections_max) = (plane.config.stop_grace, plane.config.connections_max);
+    let store = plane.store.clone();
+    let mut supervisor = Supervisor::new(stop.clone());
+    supervisor.start("store watch", watch_store(plane.clone()));
+    let router = http::router(plane);
+    supervisor.start("http", listen::serve(listener, router, connections_max, stop, grace));
+    let died = supervisor.watch().await;
+    supervisor.join(grace * 2).await;
+    tokio::task::spawn_blocking(move || store.close()).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "closing the database failed");
+    });
+    died.map_or(Ok(()), |task| Err(Error::TaskDied(task)))
+}
+
+/// Opens everything a server works on.
+pub(crate) async fn open(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+) -> Result<Plane, Error> {
+    let dir = config.data_dir.clone();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .map_err(|source| Error::DataDir { path: dir.clone(), source })?;
+    let store = Store::open(&dir.join(DATABASE_FILE))?;
+    let settings = Settings { data_dir: dir.clone(), tempo: config.tempo };
+    let engine = Engine::open(store.clone(), clock.clone(), settings).await?;
+    let registry = Registry::new(store.clone());
+    first_start(&registry, &dir, clock.as_ref()).await?;
+    Ok(Plane { engine, registry, store, clock, config: Arc::new(config), stop })
+}
+
+/// Makes the workspace, its owner and the owner's key. The file is written before the key becomes good, so that a crash
+/// in between leaves a useless file and no lost key.
+async fn first_start(registry: &Registry, dir: &Path, clock: &dyn Clock) -> Result<(), Error> {
+    if registry.is_started().await? {
+        return Ok(());
+    }
+    let key = Registry::mint_key()?;
+    let path = dir.join(KEY_FILE);
+    write_secret(&path, &key).map_err(|source| Error::DataDir { path: path.clone(), source })?;
+    registry.first_start(&key, clock.now()).await?;
+    tracing::info!(path = %path.display(), "first start: the owner's API key is in this file");
+    Ok(())
+}
+
+fn write_secret(path: &Path, secret: &Secret) -> io::Result<()> {
+    let part = path.with_extension("part");
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    file.write_all(secret.reveal().as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&part, path)?;
+    path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+}
+
+/// Ends, and so stops the server, when nothing can be made durable any more.
+async fn watch_store(plane: Plane) {
+    let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            () = plane.stop.cancelled() => return,
+            _ = tick.tick() => {
+                if plane.store.failed() {
+                    tracing::error!("the database failed; the server stops so that its next start sees what is durable");
+                    return;
+                }
+            }
+        }
+    }
+}
