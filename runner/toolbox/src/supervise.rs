@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::Outcome;
 use crate::message::{self, Inbox, Message};
 use job::Job;
+pub(crate) use ladder::{kill_all, own_pid, signal, stop_to_fixed_point};
 use reaper::Reaper;
 
 /// What PID 1 tells a supervisor.
