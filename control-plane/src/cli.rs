@@ -12,6 +12,7 @@ mod follow;
 mod keys;
 mod run;
 mod runners;
+mod serve;
 mod sessions;
 mod shape;
 mod terminal;
@@ -22,11 +23,14 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use client::Client;
 use exit::Exit;
 use failure::Failure;
-use std::{env, fs, io, io::Write, path::Path, process::ExitCode};
+use std::{env, fs, io, io::Write, path::Path, process::ExitCode, time::Duration};
 use terminal::Output;
 
 /// Where a server is, unless told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8321";
+
+/// How long blocking work may hold up the end of a server that was told to stop.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
 /// Run AI agents in sandboxes on machines you control.
 #[derive(Debug, Parser)]
@@ -44,6 +48,20 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the server
+    Serve(serve::Serve),
+    #[command(flatten)]
+    Remote(Remote),
+    /// Print a script that completes this command line in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What is asked of a server.
+#[derive(Debug, Subcommand)]
+enum Remote {
     /// Make a session for one message and follow it until it is idle
     Run(run::Run),
     /// Make, list and show agents
@@ -66,11 +84,6 @@ enum Command {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Keys(keys::Command),
-    /// Print a script that completes this command line in a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
 }
 
 /// Reads the arguments, does what they say, and ends with one of [`Exit`]'s codes.
@@ -108,22 +121,27 @@ fn report(failure: &Failure) {
 fn dispatch(arguments: Arguments, output: &Output) -> Result<(), Failure> {
     match arguments.command {
         Command::Completions { shell } => completions(shell, output),
-        command => runtime(false)?.block_on(remote(command, &arguments.url, output)),
+        Command::Serve(args) => {
+            let runtime = runtime(true)?;
+            let served = runtime.block_on(serve::serve(args, output));
+            runtime.shutdown_timeout(SHUTDOWN_MAX);
+            served
+        }
+        Command::Remote(command) => runtime(false)?.block_on(remote(command, &arguments.url, output)),
     }
 }
 
-async fn remote(command: Command, url: &str, output: &Output) -> Result<(), Failure> {
+async fn remote(command: Remote, url: &str, output: &Output) -> Result<(), Failure> {
     let client = Client::new(url, api_key()?.as_ref())?;
     match command {
-        Command::Run(args) => run::run(args, &client, output).await,
-        Command::Agents(command) => agents::run(command, &client, output).await,
-        Command::Environments(command) => environments::run(command, &client, output).await,
-        Command::Sessions(command) => sessions::run(command, &client, output).await,
-        Command::Files(command) => files::run(command, &client, output).await,
-        Command::Pair(args) => runners::pair(args, &client, output).await,
-        Command::Runners(command) => runners::run(command, &client, output).await,
-        Command::Keys(command) => keys::run(command, &client, output).await,
-        Command::Completions { shell } => completions(shell, output),
+        Remote::Run(args) => run::run(args, &client, output).await,
+        Remote::Agents(command) => agents::run(command, &client, output).await,
+        Remote::Environments(command) => environments::run(command, &client, output).await,
+        Remote::Sessions(command) => sessions::run(command, &client, output).await,
+        Remote::Files(command) => files::run(command, &client, output).await,
+        Remote::Pair(args) => runners::pair(args, &client, output).await,
+        Remote::Runners(command) => runners::run(command, &client, output).await,
+        Remote::Keys(command) => keys::run(command, &client, output).await,
     }
 }
 

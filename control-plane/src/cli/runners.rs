@@ -105,7 +105,7 @@ fn how_to_pair(url: &str, minted: &Value) -> String {
     let until = shape::text(minted, "/expires_at");
     let (code, until, url) = (terminal::line(&code), terminal::line(&until), terminal::line(url));
     format!(
-        "{code}\n\nGood until {until}, once. On the machine that is to run sessions:\n\n  checkfu-runner pair --url {url}\n\nand type the code when it asks.\n"
+        "{code}\n\nGood until {until}, once. On the machine that is to run sessions:\n\n  checkfu-runner pair --plane {url}\n\nand type the code when it asks.\n"
     )
 }
 
@@ -149,6 +149,6 @@ mod tests {
         let minted = json!({"code": "ABCD-EFGH-JKLM", "expires_at": "2026-01-01T00:00:00.000Z"});
         let text = how_to_pair("http://host:8321", &minted);
         assert!(text.starts_with("ABCD-EFGH-JKLM\n"), "{text}");
-        assert!(text.contains("checkfu-runner pair --url http://host:8321\n"), "{text}");
+        assert!(text.contains("checkfu-runner pair --plane http://host:8321\n"), "{text}");
     }
 }

@@ -16,6 +16,7 @@ fn the_command_line_is_well_formed() {
 #[test]
 fn what_the_manual_shows_is_understood() {
     for line in [
+        "serve --listen 127.0.0.1:0 --data-dir d --model-base-url http://x --model-key-file k --tempo {}",
         "agents create --name a --model m --effort high --tool bash --tool read --tools-may run",
         "environments create --name e --image alpine --network limited --allow-host a.org --allow-host *.b.org:443",
         "sessions create --agent a --environment e --message hi",

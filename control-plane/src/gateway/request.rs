@@ -28,20 +28,11 @@ const REFUSED: [&str; 2] = ["mcp_servers", "container"];
 const BLOCKS: [&str; 7] =
     ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"];
 
-/// A request as the provider gets it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rebuilt {
-    /// The body.
-    pub body: Value,
-    /// Whether a stream is asked for.
-    pub is_stream: bool,
-}
-
 /// Rebuilds a request of the Messages wire for the claim's `model`.
 ///
 /// # Errors
 /// A [`Problem`] that names the member and what to do, when the body is no such request or asks for something refused.
-pub fn rebuild(body: &[u8], model: &Model) -> Result<Rebuilt, Problem> {
+pub fn rebuild(body: &[u8], model: &Model) -> Result<Value, Problem> {
     let mut given: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
         Problem::new(
             Code::InvalidJson,
@@ -64,8 +55,7 @@ pub fn rebuild(body: &[u8], model: &Model) -> Result<Rebuilt, Problem> {
     if let Some(effort) = model.effort {
         rebuilt.insert("output_config".to_owned(), json!({"effort": provider_effort(effort.level)}));
     }
-    let is_stream = rebuilt.get("stream").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Rebuilt { body: Value::Object(rebuilt), is_stream })
+    Ok(Value::Object(rebuilt))
 }
 
 /// The provider's word for an effort level; its scale has nothing below `low`.
@@ -155,7 +145,7 @@ mod tests {
         Model { id: "pinned".into(), effort: None, inference_geo: None, speed: None }
     }
 
-    fn of(body: &Value) -> Result<Rebuilt, Problem> {
+    fn of(body: &Value) -> Result<Value, Problem> {
         rebuild(&serde_json::to_vec(body).unwrap(), &model())
     }
 
@@ -166,9 +156,8 @@ mod tests {
             "thinking": {"type": "enabled"}, "service_tier": "priority", "output_config": {"effort": "max"}, "betas": ["x"],
         }))
         .unwrap();
-        assert!(rebuilt.is_stream);
         assert_eq!(
-            rebuilt.body,
+            rebuilt,
             json!({"model": "pinned", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": true})
         );
     }
@@ -189,7 +178,7 @@ mod tests {
         });
         let mut want = body.clone();
         want["model"] = "pinned".into();
-        assert_eq!(of(&body).unwrap().body, want);
+        assert_eq!(of(&body).unwrap(), want);
     }
 
     #[test]
@@ -246,7 +235,7 @@ mod tests {
             (Effort::Max, "max"),
         ] {
             let model = Model { effort: Some(EffortSetting { level }), ..model() };
-            let body = rebuild(br#"{"max_tokens": 1, "messages": []}"#, &model).unwrap().body;
+            let body = rebuild(br#"{"max_tokens": 1, "messages": []}"#, &model).unwrap();
             assert_eq!(body["output_config"], json!({"effort": want}));
         }
     }

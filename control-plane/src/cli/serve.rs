@@ -1,0 +1,230 @@
+//! `checkfu serve`: flags, environment and file into one configuration, then the server until it is told to stop.
+//! The provider's key comes from a file or the environment, never from the arguments.
+
+use super::{exit::Exit, failure::Failure, secret_file, terminal::Output};
+use checkfu::config::Config;
+use checkfu_shared::{protocol::Tempo, secret::Secret, time::SystemClock};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::{
+    env, fs, io,
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where to listen [default: 127.0.0.1:8321]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Where everything durable lives [default: the user's data directory for checkfu]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The model provider [default: https://api.anthropic.com]
+    #[arg(long, env = "CHECKFU_MODEL_BASE_URL", value_name = "URL")]
+    model_base_url: Option<String>,
+    /// A file with the provider's key; without one the key is taken from CHECKFU_MODEL_KEY
+    #[arg(long, value_name = "FILE")]
+    model_key_file: Option<PathBuf>,
+    /// How fast runners go: a JSON object or a file with one, for tests
+    #[arg(long, value_name = "JSON|FILE")]
+    tempo: Option<String>,
+    /// A JSON file with any of the settings above, named as they are with underscores
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How log lines look on standard error; CHECKFU_LOG sets what is logged
+    #[arg(long, default_value = "text")]
+    log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The settings that a file may hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileSettings {
+    listen: Option<String>,
+    data_dir: Option<PathBuf>,
+    model_base_url: Option<String>,
+    model_key_file: Option<PathBuf>,
+    tempo: Option<TempoText>,
+}
+
+/// A tempo; unlike on the wire, a member nobody knows is a mistake here.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TempoText {
+    poll_wait_ms: Option<u64>,
+    renew_ms: Option<u64>,
+    directives_wait_ms: Option<u64>,
+    lease_ms: Option<u64>,
+    freeze_margin_ms: Option<u64>,
+    offer_ms: Option<u64>,
+    affinity_ms: Option<u64>,
+    keep_ms: Option<u64>,
+    error_backoff_min_ms: Option<u64>,
+    error_backoff_max_ms: Option<u64>,
+}
+
+impl From<TempoText> for Tempo {
+    fn from(given: TempoText) -> Self {
+        let usual = Self::default();
+        Self {
+            poll_wait_ms: given.poll_wait_ms.unwrap_or(usual.poll_wait_ms),
+            renew_ms: given.renew_ms.unwrap_or(usual.renew_ms),
+            directives_wait_ms: given.directives_wait_ms.unwrap_or(usual.directives_wait_ms),
+            lease_ms: given.lease_ms.unwrap_or(usual.lease_ms),
+            freeze_margin_ms: given.freeze_margin_ms.unwrap_or(usual.freeze_margin_ms),
+            offer_ms: given.offer_ms.unwrap_or(usual.offer_ms),
+            affinity_ms: given.affinity_ms.unwrap_or(usual.affinity_ms),
+            keep_ms: given.keep_ms.unwrap_or(usual.keep_ms),
+            error_backoff_min_ms: given.error_backoff_min_ms.unwrap_or(usual.error_backoff_min_ms),
+            error_backoff_max_ms: given.error_backoff_max_ms.unwrap_or(usual.error_backoff_max_ms),
+        }
+    }
+}
+
+/// All that a start needs.
+struct Start {
+    listen: String,
+    config: Config,
+}
+
+/// Serves until SIGTERM or SIGINT; a second signal does not wait for what is under way.
+pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
+    log_to_stderr(args.log_format);
+    let file = args.config.as_deref().map(read_settings).transpose()?.unwrap_or_default();
+    let Start { listen, config } = start(args, file, environment_key())?;
+    let listener = TcpListener::bind(&listen).await.map_err(|error| cannot_listen(&listen, &error))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure::local(format!("The address listened on is not known: {error}.")))?;
+    let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let serving = checkfu::serve(config, listener, Arc::new(SystemClock), stop.clone());
+    let mut serving = std::pin::pin!(serving);
+    output.line(&format!("listening on http://{address}"))?;
+    tokio::select! {
+        ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping; a second signal does not wait for what is under way");
+    stop.cancel();
+    tokio::select! {
+        ended = &mut serving => ended.map_err(|error| did_not_serve(&error)),
+        _ = terminate.recv() => Err(Failure::local("Stopped without waiting for what was under way.")),
+        _ = interrupt.recv() => Err(Failure::local("Stopped without waiting for what was under way.")),
+    }
+}
+
+fn on(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::local(format!("Signals cannot be received: {error}.")))
+}
+
+/// Flags and environment go before the file, the file before the defaults.
+fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Result<Start, Failure> {
+    let data_dir = match args.data_dir.or(file.data_dir) {
+        Some(dir) => dir,
+        None => default_data_dir()?,
+    };
+    let key_file = args.model_key_file.or(file.model_key_file);
+    let model_key = match key_file {
+        Some(file) => Some(secret_file(&file, "the model provider's key")?),
+        None => environment_key,
+    };
+    let tempo = args.tempo.as_deref().map(read_tempo).transpose()?.or(file.tempo);
+    let mut config = Config::new(data_dir);
+    config.model_key = model_key;
+    config.tempo = tempo.unwrap_or_default().into();
+    if let Some(url) = args.model_base_url.or(file.model_base_url) {
+        config.model_base_url = url;
+    }
+    let listen = args.listen.or(file.listen).unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
+    Ok(Start { listen, config })
+}
+
+fn environment_key() -> Option<Secret> {
+    let key = env::var("CHECKFU_MODEL_KEY").ok()?;
+    Some(Secret::new(key.trim())).filter(|key| !key.reveal().is_empty())
+}
+
+/// The directory that `serve` uses when none is given.
+pub(crate) fn default_data_dir() -> Result<PathBuf, Failure> {
+    directories::ProjectDirs::from("", "", "checkfu").map(|dirs| dirs.data_dir().to_owned()).ok_or_else(
+        || Failure::usage("There is no home directory to keep data in. Say where with --data-dir."),
+    )
+}
+
+fn read_settings(file: &Path) -> Result<FileSettings, Failure> {
+    let failed = |why: String| {
+        Failure::usage(format!("The configuration file {} cannot be used: {why}.", file.display()))
+    };
+    let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+}
+
+fn read_tempo(given: &str) -> Result<TempoText, Failure> {
+    let text = if given.trim_start().starts_with('{') {
+        given.to_owned()
+    } else {
+        fs::read_to_string(given)
+            .map_err(|error| Failure::usage(format!("The tempo file {given} cannot be read: {error}.")))?
+    };
+    serde_json::from_str(&text).map_err(|error| Failure::usage(format!("--tempo cannot be used: {error}.")))
+}
+
+fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("CHECKFU_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    // A subscriber that is there already stays, which only tests can bring about.
+    let _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+fn cannot_listen(listen: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::new(
+            Exit::AddressInUse,
+            format!(
+                "The address {listen} is in use. Stop what listens there, or choose another one with --listen."
+            ),
+        ),
+        io::ErrorKind::InvalidInput => Failure::usage(format!(
+            "The address {listen} cannot be used. Write it as ADDRESS:PORT, such as {DEFAULT_LISTEN}."
+        )),
+        _ => Failure::usage(format!("Nothing can listen on {listen}: {error}. Choose another --listen.")),
+    }
+}
+
+/// What failed with all that caused it, since the operator is who can mend it.
+fn did_not_serve(error: &checkfu::Error) -> Failure {
+    let causes: Vec<String> =
+        std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
+            .map(ToString::to_string)
+            .collect();
+    Failure::local(format!("The server stopped: {}.", causes.join(": ")))
+}
+
+#[cfg(test)]
+mod tests;

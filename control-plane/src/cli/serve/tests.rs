@@ -1,0 +1,83 @@
+use super::*;
+
+fn nothing() -> Serve {
+    Serve {
+        listen: None,
+        data_dir: Some("/data".into()),
+        model_base_url: None,
+        model_key_file: None,
+        tempo: None,
+        config: None,
+        log_format: LogFormat::Text,
+    }
+}
+
+fn settings(text: &str) -> Result<FileSettings, Failure> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("checkfu.json");
+    fs::write(&file, text).unwrap();
+    read_settings(&file)
+}
+
+#[test]
+fn flags_go_before_the_file_and_the_file_before_the_defaults() {
+    let file = || {
+        settings(r#"{"listen": "[::1]:1", "model_base_url": "http://file", "tempo": {"lease_ms": 5000}}"#)
+            .unwrap()
+    };
+    let from_file = start(nothing(), file(), None).unwrap();
+    assert_eq!(
+        (from_file.listen.as_str(), from_file.config.model_base_url.as_str()),
+        ("[::1]:1", "http://file")
+    );
+    assert_eq!(from_file.config.tempo, Tempo { lease_ms: 5000, ..Tempo::default() });
+    let args = Serve {
+        listen: Some("127.0.0.1:2".into()),
+        model_base_url: Some("http://flag".into()),
+        tempo: Some(r#"{"renew_ms": 7}"#.into()),
+        ..nothing()
+    };
+    let from_flags = start(args, file(), None).unwrap();
+    assert_eq!(
+        (from_flags.listen.as_str(), from_flags.config.model_base_url.as_str()),
+        ("127.0.0.1:2", "http://flag")
+    );
+    assert_eq!(from_flags.config.tempo, Tempo { renew_ms: 7, ..Tempo::default() });
+    let defaults = start(nothing(), FileSettings::default(), None).unwrap();
+    assert_eq!((defaults.listen.as_str(), defaults.config.tempo), (DEFAULT_LISTEN, Tempo::default()));
+}
+
+#[test]
+fn a_setting_nobody_knows_is_refused_by_name() {
+    for text in [r#"{"lissten": "x"}"#, r#"{"tempo": {"lissten": 1}}"#] {
+        let failure = settings(text).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("lissten"), "{failure}");
+    }
+    assert!(read_tempo(r#"{"lissten": 1}"#).unwrap_err().message.contains("lissten"));
+    assert!(read_tempo("/no/such/file").is_err());
+}
+
+#[test]
+fn the_key_comes_from_the_file_or_the_environment_and_prints_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let key_file = dir.path().join("key");
+    fs::write(&key_file, "sk-canary-file\n").unwrap();
+    let args = Serve { model_key_file: Some(key_file), ..nothing() };
+    let from_file = start(args, FileSettings::default(), Some(Secret::new("sk-canary-env"))).unwrap();
+    assert_eq!(from_file.config.model_key.as_ref().unwrap().reveal(), "sk-canary-file");
+    assert!(!format!("{:?}", from_file.config).contains("canary"));
+    let from_environment =
+        start(nothing(), FileSettings::default(), Some(Secret::new("sk-canary-env"))).unwrap();
+    assert_eq!(from_environment.config.model_key.unwrap().reveal(), "sk-canary-env");
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_a_sentence_and_has_its_own_code() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let error = TcpListener::bind(&listen).await.unwrap_err();
+    let failure = cannot_listen(&listen, &error);
+    assert_eq!(failure.exit, Exit::AddressInUse);
+    assert!(failure.message.contains(&listen), "{failure}");
+}
