@@ -1,19 +1,48 @@
 //! The only writer of session logs: it loads a session's state, lets the domain decide, commits events and state in one
 //! transaction, then wakes whoever waits. Nothing is visible before it is durable.
 
-mod record;
+mod append;
+mod capability;
+mod claims;
+mod directives;
+mod key;
+mod lease;
+mod log;
+mod offer;
+mod pairing;
+mod reads;
+mod recover;
+mod replay;
+mod runners;
+mod sessions;
+mod settlement;
+mod sweep;
+mod tokens;
+mod uploads;
+pub mod verify;
 
-pub use record::*;
+#[cfg(test)]
+mod tests;
 
-use crate::{fanout::Fanout, store::Store};
+pub use crate::record::*;
+pub use capability::Capability;
+pub use tokens::Caller;
+pub use uploads::Incoming;
+
+use crate::{
+    fanout::Fanout,
+    files::Files,
+    store::{self, Store},
+};
 use checkfu_shared::{
-    event::Event,
-    id::{RunnerId, SessionId, WorkspaceId},
     problem::{Code, Problem},
     protocol::Tempo,
-    time::Clock,
+    time::{Clock, Timestamp},
 };
+use log::Hint;
+use rusqlite::Transaction;
 use std::{path::PathBuf, sync::Arc};
+use tokio::sync::watch;
 
 /// What an engine is made of.
 #[derive(Debug, Clone)]
@@ -32,187 +61,126 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
-    settings: Settings,
+    tempo: Tempo,
+    key: key::ServerKey,
+    files: Files,
+    uploads: uploads::Open,
+    wakes: Arc<Wakes>,
+}
+
+/// Whom a commit wakes.
+#[derive(Debug)]
+struct Wakes {
     fanout: Fanout,
+    /// Changes whenever an open claim poll has to look again.
+    queue: watch::Sender<u64>,
+}
+
+impl Wakes {
+    fn wake(&self, hints: Vec<Hint>) {
+        for hint in &hints {
+            self.fanout.close_previews(hint.session, &hint.durable);
+            self.fanout.advance(hint.session, hint.head);
+        }
+        if hints.iter().any(|hint| hint.queue) {
+            self.look_again();
+        }
+    }
+
+    fn look_again(&self) {
+        self.queue.send_modify(|turn| *turn = turn.wrapping_add(1));
+    }
+}
+
+/// What a job of the writer works with.
+struct Cx {
+    now: Timestamp,
+    tempo: Tempo,
+    hints: Vec<Hint>,
 }
 
 impl Engine {
-    /// An engine over an open store.
+    /// An engine over an open store. Every live claim gets one full lease, since nobody could renew while it was down.
     ///
     /// # Errors
-    /// When the data directory cannot be used.
+    /// When the data directory or the server key in it cannot be used.
     pub async fn open(store: Store, clock: Arc<dyn Clock>, settings: Settings) -> Result<Self, Problem> {
-        Ok(Self(Arc::new(Inner { store, clock, settings, fanout: Fanout::default() })))
+        let data_dir = settings.data_dir.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            Ok::<_, std::io::Error>((key::ServerKey::open(&data_dir)?, Files::at(&data_dir)?))
+        })
+        .await;
+        let (key, files) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => {
+                return Err(Problem::new(
+                    Code::Internal,
+                    format!(
+                        "The data directory cannot be used: {error}. Check its owner and its free space."
+                    ),
+                ));
+            }
+            Err(_) => return Err(Problem::new(Code::Stopping, "The server is stopping.")),
+        };
+        let wakes = Arc::new(Wakes { fanout: Fanout::default(), queue: watch::channel(0).0 });
+        let (tempo, uploads) = (settings.tempo, uploads::Open::default());
+        let engine = Self(Arc::new(Inner { store, clock, tempo, key, files, uploads, wakes }));
+        engine.grant_full_leases().await?;
+        Ok(engine)
     }
 
     /// The hints to waiting readers.
     #[must_use]
     pub fn fanout(&self) -> &Fanout {
-        &self.0.fanout
+        &self.0.wakes.fanout
     }
 
-    /// Makes a session; with `replay`, a repetition gets the first answer.
-    ///
-    /// # Errors
-    /// [`Code::IdempotencyConflict`] when the key was used with another body; an input's own refusal.
-    pub async fn create_session(
-        &self,
-        _new: NewSession,
-        _replay: Option<Replay>,
-    ) -> Result<SessionRecord, Problem> {
-        Err(pending())
+    /// The files in custody.
+    #[must_use]
+    pub fn custody(&self) -> &Files {
+        &self.0.files
     }
 
-    /// Says something to a session: all of it or nothing. The reply holds the events as logged.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`], [`Code::Archived`], or the refusal of one input.
-    pub async fn send(
-        &self,
-        _workspace: WorkspaceId,
-        _session: SessionId,
-        _inputs: Vec<Input>,
-        _replay: Option<Replay>,
-    ) -> Result<Vec<Event>, Problem> {
-        Err(pending())
+    /// How fast runners go.
+    #[must_use]
+    pub fn tempo(&self) -> Tempo {
+        self.0.tempo
     }
 
-    /// Changes members of a session; the change is logged as `session.updated`.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`], [`Code::Archived`], or [`Code::InvalidState`] for an agent's change while a run goes on.
-    pub async fn update_session(
-        &self,
-        _workspace: WorkspaceId,
-        _session: SessionId,
-        _patch: SessionPatch,
-    ) -> Result<SessionRecord, Problem> {
-        Err(pending())
+    fn store(&self) -> &Store {
+        &self.0.store
     }
 
-    /// Archives a session that does not run: it is `terminated` then and takes no more input.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`], or [`Code::InvalidState`] while it runs.
-    pub async fn archive_session(
-        &self,
-        _workspace: WorkspaceId,
-        _session: SessionId,
-    ) -> Result<SessionRecord, Problem> {
-        Err(pending())
+    fn now(&self) -> Timestamp {
+        self.0.clock.now()
     }
 
-    /// Deletes a session that does not run, with its log and its files.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`], or [`Code::InvalidState`] while it runs.
-    pub async fn delete_session(&self, _workspace: WorkspaceId, _session: SessionId) -> Result<(), Problem> {
-        Err(pending())
-    }
-
-    /// One session, when it is in this workspace.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn session(
-        &self,
-        _workspace: WorkspaceId,
-        _session: SessionId,
-    ) -> Result<Option<SessionRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// A page of sessions.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn sessions(
-        &self,
-        _workspace: WorkspaceId,
-        _query: SessionQuery,
-    ) -> Result<Page<SessionRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// A page of a session's log; the caller checked that the session is its own.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn events(&self, _session: SessionId, _query: EventQuery) -> Result<Vec<RawEvent>, Problem> {
-        Err(pending())
-    }
-
-    /// A session's runs, oldest first; the caller checked that the session is its own.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn runs(&self, _session: SessionId) -> Result<Vec<RunRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// A session's files by path; the caller checked that the session is its own.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn files(&self, _session: SessionId) -> Result<Vec<FileRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// Mints a pairing code.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub async fn mint_pairing(&self, _new: NewPairing) -> Result<MintedPairing, Problem> {
-        Err(pending())
-    }
-
-    /// All runners of a workspace, oldest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn runners(&self, _workspace: WorkspaceId) -> Result<Vec<RunnerRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// One runner, when it is in this workspace.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn runner(
-        &self,
-        _workspace: WorkspaceId,
-        _runner: RunnerId,
-    ) -> Result<Option<RunnerRecord>, Problem> {
-        Err(pending())
-    }
-
-    /// Revokes a runner at once; its runs are rescheduled without counting an attempt.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`].
-    pub async fn revoke_runner(
-        &self,
-        _workspace: WorkspaceId,
-        _runner: RunnerId,
-        _reason: String,
-    ) -> Result<RunnerRecord, Problem> {
-        Err(pending())
-    }
-
-    /// Lets a runner finish what it holds and gives it no more.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`].
-    pub async fn drain_runner(
-        &self,
-        _workspace: WorkspaceId,
-        _runner: RunnerId,
-    ) -> Result<RunnerRecord, Problem> {
-        Err(pending())
+    /// Runs one change in the writer and wakes whom it concerns once it is durable.
+    async fn change<T, F>(&self, job: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>, &mut Cx) -> Result<T, store::Error> + Send + 'static,
+    {
+        // The job must not hold the engine: the last handle would then close the store from its own thread.
+        let (clock, tempo, wakes) = (self.0.clock.clone(), self.0.tempo, self.0.wakes.clone());
+        let job = move |tx: &Transaction<'_>| {
+            let mut cx = Cx { now: clock.now(), tempo, hints: Vec::new() };
+            let value = job(tx, &mut cx)?;
+            Ok((value, cx.hints))
+        };
+        Ok(self.0.store.write_then(job, move |hints| wakes.wake(hints)).await?)
     }
 }
 
-/// The answer of verbs that are not written yet.
-fn pending() -> Problem {
-    Problem::new(Code::Unsupported, "This part of the engine is not written yet.")
+/// A duration of the wire for arithmetic on instants.
+fn ms(duration: u64) -> i64 {
+    i64::try_from(duration).unwrap_or(i64::MAX)
+}
+
+/// The refusal of a claim that is over.
+fn fenced() -> Problem {
+    Problem::new(
+        Code::Fenced,
+        "This claim is over: a newer epoch owns the session, or it was settled. Stop the work; nothing more is taken.",
+    )
 }

@@ -2,14 +2,18 @@
 
 pub mod config;
 pub mod dial;
+pub mod domain;
 pub mod engine;
 pub mod fanout;
+pub mod files;
 pub mod gateway;
 pub mod http;
+pub mod record;
 pub mod registry;
 mod serve;
 pub mod sse;
 pub mod store;
 mod supervisor;
+pub mod sweeps;
 
 pub use serve::{Error, serve};

@@ -1,0 +1,95 @@
+//! The server key: 32 random bytes in a 0600 file of the data directory. Codes, nonces and capabilities are keyed with it;
+//! it never leaves this process.
+
+use checkfu_shared::protocol::append::hex;
+use ring::{
+    hmac,
+    rand::{SecureRandom, SystemRandom},
+};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+/// Signs short texts for this server alone.
+pub(super) struct ServerKey {
+    key: hmac::Key,
+    random: SystemRandom,
+}
+
+impl std::fmt::Debug for ServerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerKey")
+    }
+}
+
+impl ServerKey {
+    /// Reads the key of this data directory, or makes one.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or has another length.
+    pub(super) fn open(data_dir: &Path) -> io::Result<Self> {
+        let path = data_dir.join("server.key");
+        let random = SystemRandom::new();
+        let bytes = match File::open(&path) {
+            Ok(mut file) => {
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes)?;
+                bytes
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir, &path, &random)?,
+            Err(error) => return Err(error),
+        };
+        if bytes.len() != 32 {
+            return Err(io::Error::other(
+                "server.key is damaged: restore it from a backup, or remove it and pair all runners again",
+            ));
+        }
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), random })
+    }
+
+    /// The keyed digest of `text` for `purpose`, lowercase hexadecimal.
+    pub(super) fn sign(&self, purpose: &str, text: &str) -> String {
+        hex(hmac::sign(&self.key, format!("{purpose}|{text}").as_bytes()).as_ref())
+    }
+
+    /// Whether `signature` is the keyed digest of `text`; takes the same time whatever differs.
+    pub(super) fn verifies(&self, purpose: &str, text: &str, signature: &str) -> bool {
+        let Some(bytes) = unhex(signature) else { return false };
+        hmac::verify(&self.key, format!("{purpose}|{text}").as_bytes(), &bytes).is_ok()
+    }
+
+    /// Fresh random bytes.
+    ///
+    /// # Errors
+    /// When the machine has none.
+    pub(super) fn random<const N: usize>(&self) -> io::Result<[u8; N]> {
+        fill(&self.random)
+    }
+}
+
+fn fill<const N: usize>(random: &SystemRandom) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    random.fill(&mut bytes).map_err(|_| io::Error::other("the machine gives no random bytes"))?;
+    Ok(bytes)
+}
+
+fn make(data_dir: &Path, path: &Path, random: &SystemRandom) -> io::Result<Vec<u8>> {
+    let bytes = fill::<32>(random)?;
+    let draft = path.with_extension("key.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    File::open(data_dir)?.sync_all()?;
+    Ok(bytes.to_vec())
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}

@@ -1,0 +1,1 @@
+//! Claims: offers, leases, fencing, loss.

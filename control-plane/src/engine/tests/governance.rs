@@ -1,0 +1,1 @@
+//! Pairing, identity, revocation, asks.

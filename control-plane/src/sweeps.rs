@@ -1,0 +1,36 @@
+//! The loop that runs the engine's reconcilers. A failure is logged and tried again next turn; it ends with `stop`.
+
+use crate::engine::Engine;
+use checkfu_shared::problem::Problem;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How many short turns make a long one.
+const LONG: u32 = 60;
+
+/// Runs every reconciler in turn until `stop`.
+pub async fn run(engine: Engine, stop: CancellationToken) {
+    let tempo = engine.tempo();
+    let period = Duration::from_millis((tempo.offer_ms.min(tempo.lease_ms) / 4).clamp(20, 1_000));
+    let mut turn = 0u32;
+    loop {
+        note("expire offers", engine.expire_offers().await);
+        note("lapse leases", engine.lapse_leases().await);
+        note("nudge polls", engine.nudge_polls().await);
+        if turn == 0 {
+            note("forget old rows", engine.forget_old_rows().await);
+            note("remove garbage", engine.remove_garbage().await);
+        }
+        turn = (turn + 1) % LONG;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(period) => {}
+        }
+    }
+}
+
+fn note(what: &'static str, outcome: Result<(), Problem>) {
+    if let Err(problem) = outcome {
+        tracing::warn!(what, %problem, "a sweep failed and is tried again");
+    }
+}
