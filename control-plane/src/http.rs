@@ -9,6 +9,7 @@ pub mod path;
 pub mod public;
 pub mod query;
 pub mod reply;
+pub mod runner;
 
 use crate::{config::Config, engine::Engine, registry::Registry, store::Store};
 use axum::{Router, middleware};
@@ -38,6 +39,7 @@ pub fn router(plane: Plane) -> Router {
     Router::new()
         .merge(health::routes())
         .merge(public::routes())
+        .merge(runner::routes())
         .fallback(reply::unknown_route)
         .method_not_allowed_fallback(reply::unknown_method)
         .layer(middleware::from_fn_with_state(plane.clone(), reply::stamp))

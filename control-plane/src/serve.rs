@@ -8,6 +8,7 @@ use crate::{
     registry::Registry,
     store::{self, Store},
     supervisor::Supervisor,
+    sweeps,
 };
 use checkfu_shared::{problem::Problem, secret::Secret, time::Clock};
 use std::{
@@ -62,6 +63,7 @@ pub async fn serve(
     let store = plane.store.clone();
     let mut supervisor = Supervisor::new(stop.clone());
     supervisor.start("store watch", watch_store(plane.clone()));
+    supervisor.start("sweeps", sweeps::run(plane.engine.clone(), stop.clone()));
     let router = http::router(plane);
     supervisor.start("http", listen::serve(listener, router, connections_max, stop, grace));
     let died = supervisor.watch().await;

@@ -1,19 +1,20 @@
 //! Serves connections over HTTP/1.1 until the order to stop: then no new ones, the open ones finish within a grace.
 //! Bounds what a slow or hostile client can hold: connections, and the time to send a request's head.
 
-use axum::Router;
-use hyper::server::conn::http1;
+use axum::{Router, extract::ConnectInfo};
+use hyper::{Request, body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 const HEAD_MAX: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -36,10 +37,10 @@ pub async fn serve(
             accepted = accept(&listener, &permits) => accepted,
         };
         match accepted {
-            Ok((stream, permit)) => {
+            Ok((stream, peer, permit)) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 connections.spawn(async move {
-                    connection(stream, router, stop).await;
+                    connection(stream, peer, router, stop).await;
                     drop(permit);
                 });
             }
@@ -61,16 +62,21 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let permit = permits.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, permit))
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }
+    // Throttles count by where a connection comes from; a header could say anything.
+    let router = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        request
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)

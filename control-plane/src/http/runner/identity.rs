@@ -1,0 +1,44 @@
+//! Pairing and tokens: the only calls of the protocol that need no token.
+
+use super::Said;
+use crate::http::{
+    Plane,
+    reply::{Answer, ok},
+};
+use axum::{
+    extract::{ConnectInfo, State},
+    http::{HeaderMap, header},
+};
+use checkfu_shared::{
+    problem::{Code, Problem},
+    protocol::pairing::{Pair, TokenRequest},
+};
+use std::net::SocketAddr;
+
+pub(super) async fn nonce(State(plane): State<Plane>) -> Answer {
+    ok(&plane.engine.nonce())
+}
+
+pub(super) async fn pair(
+    State(plane): State<Plane>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    Said(request): Said<Pair>,
+) -> Answer {
+    ok(&plane.engine.pair(request, authority(&headers)?, peer.ip()).await?)
+}
+
+pub(super) async fn token(
+    State(plane): State<Plane>,
+    headers: HeaderMap,
+    Said(request): Said<TokenRequest>,
+) -> Answer {
+    ok(&plane.engine.token(request, authority(&headers)?).await?)
+}
+
+/// The host and port that the runner sees this server at.
+fn authority(headers: &HeaderMap) -> Result<&str, Problem> {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok()).ok_or_else(|| {
+        Problem::new(Code::InvalidHeader, "The `Host` header is missing. Send the server's host and port.")
+    })
+}
