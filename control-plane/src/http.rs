@@ -10,6 +10,7 @@ pub mod public;
 pub mod query;
 pub mod reply;
 pub mod runner;
+pub mod stream;
 
 use crate::{config::Config, engine::Engine, registry::Registry, store::Store};
 use axum::{Router, middleware};

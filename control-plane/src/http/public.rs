@@ -3,9 +3,14 @@
 mod agents;
 mod capabilities;
 mod environments;
+mod events;
+mod files;
 mod keys;
 mod metadata;
 mod principals;
+mod runners;
+mod sessions;
+mod threads;
 
 use super::Plane;
 use axum::Router;
@@ -16,6 +21,11 @@ pub fn routes() -> Router<Plane> {
         .merge(agents::routes())
         .merge(capabilities::routes())
         .merge(environments::routes())
+        .merge(events::routes())
+        .merge(files::routes())
         .merge(keys::routes())
         .merge(principals::routes())
+        .merge(runners::routes())
+        .merge(sessions::routes())
+        .merge(threads::routes())
 }

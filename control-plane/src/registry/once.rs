@@ -104,6 +104,12 @@ impl Once {
         Ok(())
     }
 
+    /// Whether only the SDK's word can tell a repetition, which the engine does not know about.
+    #[must_use]
+    pub const fn is_retry(&self) -> bool {
+        matches!(self, Self::Retried { repeated: true, .. })
+    }
+
     /// What the engine is to do about repetitions.
     #[must_use]
     pub fn replay(&self) -> Option<Replay> {

@@ -24,6 +24,7 @@ use axum::{
 use checkfu_shared::id::AgentId;
 
 use draft::Update;
+pub(super) use tools::take as take_tools;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Plane> {

@@ -3,6 +3,8 @@
 mod config;
 mod hosts;
 
+pub(super) use config::labels;
+
 use crate::{
     http::{
         Plane,

@@ -21,6 +21,12 @@ fn wrong(path: &str, what: &str) -> Problem {
 pub(crate) struct Change(BTreeMap<String, Option<String>>);
 
 impl Change {
+    /// The change as a patch: null removes a key.
+    pub(crate) fn patch(&self) -> serde_json::Map<String, Value> {
+        let value = |value: &Option<String>| value.clone().map_or(Value::Null, Value::String);
+        self.0.iter().map(|(key, text)| (key.clone(), value(text))).collect()
+    }
+
     /// The pairs after the update of `old`.
     ///
     /// # Errors

@@ -1,0 +1,101 @@
+//! `/v1/sessions`: create, read, list, update, archive, delete; their runs and resources.
+
+mod budget;
+mod change;
+mod draft;
+mod list;
+mod narrow;
+pub(super) mod wire;
+
+use crate::{
+    engine::SessionRecord,
+    http::{
+        Plane,
+        auth::Caller,
+        body::Json,
+        path::{At, not_found},
+        query::Listed,
+        reply::{self, Answer},
+    },
+    registry::{Act, Once},
+};
+use axum::{
+    Router,
+    extract::State,
+    routing::{get, post},
+};
+use checkfu_shared::{id::SessionId, problem::Problem};
+use serde_json::{Value, json};
+
+/// The routes.
+pub(crate) fn routes() -> Router<Plane> {
+    Router::new()
+        .route("/v1/sessions", get(list::list).post(create))
+        .route("/v1/sessions/{session}", get(read).post(update).delete(delete))
+        .route("/v1/sessions/{session}/archive", post(archive))
+        .route("/v1/sessions/{session}/runs", get(runs))
+        .route("/v1/sessions/{session}/resources", get(resources))
+}
+
+/// The session, when it is in the caller's workspace.
+pub(super) async fn own(plane: &Plane, caller: &Caller, id: SessionId) -> Result<SessionRecord, Problem> {
+    plane.engine.session(caller.workspace_id, id).await?.ok_or_else(|| not_found("session"))
+}
+
+fn shown(plane: &Plane, record: &SessionRecord) -> Answer {
+    reply::ok(&wire::session(record, plane.clock.now()))
+}
+
+async fn create(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
+    caller.role.check(Act::Write)?;
+    let once = Once::of(&caller, "POST", "/v1/sessions", &body.sha256);
+    let fields = body.fields(caller.dialect)?;
+    if let Some(record) = plane.registry.earlier::<SessionRecord>(&once, plane.clock.now()).await? {
+        return shown(&plane, &record);
+    }
+    let new = draft::create(&plane, &caller, fields).await?;
+    shown(&plane, &plane.engine.create_session(new, once.replay()).await?)
+}
+
+async fn read(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
+    shown(&plane, &own(&plane, &caller, id).await?)
+}
+
+async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>, body: Json) -> Answer {
+    caller.role.check(Act::Write)?;
+    let fields = body.fields(caller.dialect)?;
+    let patch = change::read(fields, &own(&plane, &caller, id).await?)?;
+    shown(&plane, &plane.engine.update_session(caller.workspace_id, id, patch).await?)
+}
+
+async fn archive(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
+    caller.role.check(Act::Write)?;
+    shown(&plane, &plane.engine.archive_session(caller.workspace_id, id).await?)
+}
+
+async fn delete(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
+    caller.role.check(Act::Write)?;
+    let once = Once::of(&caller, "DELETE", &format!("/v1/sessions/{id}"), "");
+    if let Some(reply) = plane.registry.earlier::<Value>(&once, plane.clock.now()).await? {
+        return reply::ok(&reply);
+    }
+    plane.engine.delete_session(caller.workspace_id, id).await?;
+    let reply = json!({"id": id, "type": "session_deleted"});
+    plane.registry.remember(&once, plane.clock.now(), &reply).await?;
+    reply::ok(&reply)
+}
+
+async fn runs(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
+    own(&plane, &caller, id).await?;
+    let shape = |run| {
+        let mut run = json!(run);
+        run["type"] = "run".into();
+        run
+    };
+    let runs: Vec<Value> = plane.engine.runs(id).await?.into_iter().map(shape).collect();
+    reply::ok(&Listed::whole(runs))
+}
+
+async fn resources(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
+    reply::ok(&Listed::whole(own(&plane, &caller, id).await?.resources))
+}
