@@ -17,6 +17,7 @@ mod sessions;
 mod shape;
 mod terminal;
 mod transcript;
+mod verify;
 
 use checkfu_shared::secret::Secret;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
@@ -50,6 +51,8 @@ struct Arguments {
 enum Command {
     /// Run the server
     Serve(serve::Serve),
+    /// Check that what a server stored follows from its log
+    Verify(verify::Verify),
     #[command(flatten)]
     Remote(Remote),
     /// Print a script that completes this command line in a shell
@@ -127,6 +130,7 @@ fn dispatch(arguments: Arguments, output: &Output) -> Result<(), Failure> {
             runtime.shutdown_timeout(SHUTDOWN_MAX);
             served
         }
+        Command::Verify(args) => runtime(false)?.block_on(verify::verify(args, output)),
         Command::Remote(command) => runtime(false)?.block_on(remote(command, &arguments.url, output)),
     }
 }

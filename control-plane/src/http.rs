@@ -12,7 +12,13 @@ pub mod reply;
 pub mod runner;
 pub mod stream;
 
-use crate::{config::Config, engine::Engine, registry::Registry, store::Store};
+use crate::{
+    config::Config,
+    engine::Engine,
+    gateway::{self, Gateway},
+    registry::Registry,
+    store::Store,
+};
 use axum::{Router, middleware};
 use checkfu_shared::time::Clock;
 use std::sync::Arc;
@@ -25,6 +31,8 @@ pub struct Plane {
     pub engine: Engine,
     /// Principals, keys, agents and environments.
     pub registry: Registry,
+    /// The way to the model provider.
+    pub gateway: Gateway,
     /// The database.
     pub store: Store,
     /// The time.
@@ -41,6 +49,7 @@ pub fn router(plane: Plane) -> Router {
         .merge(health::routes())
         .merge(public::routes())
         .merge(runner::routes())
+        .nest(gateway::BASE_PATH, gateway::routes())
         .fallback(reply::unknown_route)
         .method_not_allowed_fallback(reply::unknown_method)
         .layer(middleware::from_fn_with_state(plane.clone(), reply::stamp))

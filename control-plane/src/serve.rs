@@ -4,6 +4,10 @@
 use crate::{
     config::Config,
     engine::{Engine, Settings},
+    gateway::{
+        Gateway,
+        provider::{self, Provider, Waits},
+    },
     http::{self, Plane, listen},
     registry::Registry,
     store::{self, Store},
@@ -23,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The name of the file that the first start writes the owner's key to.
 pub(crate) const KEY_FILE: &str = "admin.key";
-const DATABASE_FILE: &str = "checkfu.db";
+/// The name of the file in the data directory that holds the log and all that follows from it.
+pub const DATABASE_FILE: &str = "checkfu.db";
 
 /// Why a server did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +48,9 @@ pub enum Error {
     /// The state in the database cannot be used.
     #[error("the server cannot start")]
     Start(#[from] Problem),
+    /// The model provider's address or key cannot be used.
+    #[error("the model provider cannot be used")]
+    Provider(#[from] provider::Error),
     /// A task that the server needs ended by itself.
     #[error("the task {0} ended by itself")]
     TaskDied(&'static str),
@@ -60,7 +68,7 @@ pub async fn serve(
 ) -> Result<(), Error> {
     let plane = open(config, clock, stop.clone()).await?;
     let (grace, connections_max) = (plane.config.stop_grace, plane.config.connections_max);
-    let store = plane.store.clone();
+    let (store, gateway) = (plane.store.clone(), plane.gateway.clone());
     let mut supervisor = Supervisor::new(stop.clone());
     supervisor.start("store watch", watch_store(plane.clone()));
     supervisor.start("sweeps", sweeps::run(plane.engine.clone(), stop.clone()));
@@ -68,6 +76,7 @@ pub async fn serve(
     supervisor.start("http", listen::serve(listener, router, connections_max, stop, grace));
     let died = supervisor.watch().await;
     supervisor.join(grace * 2).await;
+    gateway.close().await;
     tokio::task::spawn_blocking(move || store.close()).await.unwrap_or_else(|error| {
         tracing::error!(%error, "closing the database failed");
     });
@@ -89,9 +98,14 @@ pub(crate) async fn open(
     let store = Store::open(&dir.join(DATABASE_FILE))?;
     let settings = Settings { data_dir: dir.clone(), tempo: config.tempo };
     let engine = Engine::open(store.clone(), clock.clone(), settings).await?;
+    let gateway = Gateway::new(config.model_key.clone().map(|key| provider(&config, key)).transpose()?);
     let registry = Registry::new(store.clone());
     first_start(&registry, &dir, clock.as_ref()).await?;
-    Ok(Plane { engine, registry, store, clock, config: Arc::new(config), stop })
+    Ok(Plane { engine, registry, gateway, store, clock, config: Arc::new(config), stop })
+}
+
+fn provider(config: &Config, key: Secret) -> Result<Provider, provider::Error> {
+    Provider::new(&config.model_base_url, Some(key), Waits::default())
 }
 
 /// Makes the workspace, its owner and the owner's key. The file is written before the key becomes good, so that a crash

@@ -31,6 +31,7 @@ fn what_the_manual_shows_is_understood() {
         "runners list",
         "keys create --name ci",
         "run hi --agent a --environment e --ask --url http://x",
+        "verify --data-dir d --json",
         "completions bash",
     ] {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
