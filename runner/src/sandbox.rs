@@ -1,1 +1,173 @@
-//! The container of a session, its limits, its network and its toolbox.
+//! The container of a session: made, found again, spoken with, frozen, emptied of its outputs and removed.
+//! Everything here touches only containers that carry our own instance label. EOF alone never counts as success,
+//! and a call never runs twice.
+
+mod calls;
+mod container;
+pub mod egress;
+mod engine;
+mod error;
+mod hold;
+mod image;
+mod layout;
+mod link;
+mod opening;
+pub mod preflight;
+pub mod reaper;
+pub mod spec;
+
+pub use container::{Known, Request, Sandbox};
+pub use error::Error;
+pub use reaper::{Listed, Reaped};
+
+use checkfu_shared::{environment, id::SessionId, time::Clock};
+use engine::Engine;
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+/// The image used when an environment names none.
+pub const DEFAULT_IMAGE: &str = "checkfu/sandbox:default";
+
+/// What the sandbox side needs to know about this runner.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Docker's unix socket; `None` is `DOCKER_HOST`, else `/var/run/docker.sock`.
+    pub socket: Option<PathBuf>,
+    /// Whose containers these are. It must survive restarts of the runner: its identity, not its start.
+    pub instance: String,
+    /// The static toolbox on this host, as the Docker daemon sees it. The path must stay valid while sandboxes live.
+    pub toolbox: PathBuf,
+    /// A private directory for proxy sockets, as the Docker daemon sees it.
+    pub state_dir: PathBuf,
+    /// The image used when an environment names none.
+    pub default_image: String,
+    /// Another OCI runtime, such as `runsc`.
+    pub runtime: Option<String>,
+    /// Accept a host that ignores memory or process limits.
+    pub accept_missing_limits: bool,
+    /// What the egress proxy may reach beyond public addresses.
+    pub reach: egress::Reach,
+    /// Where creation instants come from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A request for a session's sandbox.
+#[derive(Debug, Clone)]
+pub struct Open {
+    /// The session.
+    pub session_id: SessionId,
+    /// The claim's epoch; the toolbox refuses older ones than it has seen.
+    pub epoch: u64,
+    /// What the sandbox is made of.
+    pub spec: environment::Spec,
+    /// Milliseconds until the toolbox stops everything unless the lease is renewed.
+    pub lease_ms: u64,
+    /// Milliseconds after that until it kills everything.
+    pub keep_ms: u64,
+}
+
+/// A sandbox that answers.
+#[derive(Debug)]
+pub struct Opened {
+    /// The sandbox.
+    pub sandbox: Arc<Sandbox>,
+    /// How it came to be.
+    pub how: How,
+}
+
+/// How a sandbox came to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    /// A new container.
+    Created {
+        /// The id of the image it started from.
+        image: String,
+    },
+    /// It was running: processes and files are as they were.
+    Adopted,
+    /// It had exited and was started again: files are as they were, processes are gone.
+    Restarted,
+    /// It could not be used again; nothing of it is left.
+    Replaced {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// The Docker daemon, as far as it concerns our own sandboxes. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Docker {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    config: Config,
+    slots: Mutex<HashMap<SessionId, Slot>>,
+    tasks: TaskTracker,
+}
+
+/// What this process knows of one session's container.
+#[derive(Debug)]
+struct Slot {
+    gate: Arc<tokio::sync::Mutex<()>>,
+    live: Weak<Sandbox>,
+    used: Instant,
+}
+
+impl Docker {
+    /// Connects to the daemon and agrees on an API version.
+    ///
+    /// # Errors
+    /// [`Error::NoSocket`], [`Error::SocketDenied`] or [`Error::Unavailable`] when there is no daemon to talk to.
+    pub async fn connect(config: Config) -> Result<Self, Error> {
+        let engine = Engine::connect(config.socket.as_deref()).await?;
+        let slots = Mutex::new(HashMap::new());
+        Ok(Self { inner: Arc::new(Inner { engine, config, slots, tasks: TaskTracker::new() }) })
+    }
+
+    /// Checks that this host can confine a sandbox, and that the toolbox is there.
+    ///
+    /// # Errors
+    /// [`Error::Unsafe`] names what the host ignores; [`Error::NoToolbox`] when the helper is missing.
+    pub async fn preflight(&self) -> Result<preflight::Report, Error> {
+        let toolbox = &self.inner.config.toolbox;
+        if !tokio::fs::metadata(toolbox).await.is_ok_and(|found| found.is_file()) {
+            return Err(Error::NoToolbox { path: toolbox.clone() });
+        }
+        let info = self.inner.engine.info().await?;
+        preflight::judge(&info, self.inner.config.accept_missing_limits)
+    }
+
+    /// Detaches from every sandbox and waits for the tasks that served them. The containers go on.
+    pub async fn close(&self) {
+        let live: Vec<_> = self.slots().values().filter_map(|slot| slot.live.upgrade()).collect();
+        for sandbox in live {
+            sandbox.close().await;
+        }
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Slot>> {
+        self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock that keeps two changes of one session's container apart, and the sandbox that is open now.
+    fn enter(&self, session: SessionId) -> (Arc<tokio::sync::Mutex<()>>, Option<Arc<Sandbox>>) {
+        let mut slots = self.slots();
+        let slot = slots.entry(session).or_insert_with(|| Slot {
+            gate: Arc::default(),
+            live: Weak::new(),
+            used: Instant::now(),
+        });
+        slot.used = Instant::now();
+        (slot.gate.clone(), slot.live.upgrade())
+    }
+}
