@@ -111,6 +111,7 @@ struct Inner {
     config: Config,
     slots: Mutex<HashMap<SessionId, Slot>>,
     tasks: TaskTracker,
+    since: Instant,
 }
 
 /// What this process knows of one session's container.
@@ -129,7 +130,15 @@ impl Docker {
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let engine = Engine::connect(config.socket.as_deref()).await?;
         let slots = Mutex::new(HashMap::new());
-        Ok(Self { inner: Arc::new(Inner { engine, config, slots, tasks: TaskTracker::new() }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                config,
+                slots,
+                tasks: TaskTracker::new(),
+                since: Instant::now(),
+            }),
+        })
     }
 
     /// Checks that this host can confine a sandbox, and that the toolbox is there.

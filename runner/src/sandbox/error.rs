@@ -13,13 +13,17 @@ pub enum Error {
         path: String,
     },
     /// Docker's socket may not be opened by this user.
-    #[error("the Docker socket {path} may not be opened by this user; add the user to the group that owns it")]
+    #[error(
+        "the Docker socket {path} may not be opened by this user; add the user to the group that owns it"
+    )]
     SocketDenied {
         /// The socket.
         path: String,
     },
     /// `DOCKER_HOST` names something other than a unix socket.
-    #[error("DOCKER_HOST is {value:?}; only unix:// sockets are supported, because sandboxes mount files of this host")]
+    #[error(
+        "DOCKER_HOST is {value:?}; only unix:// sockets are supported, because sandboxes mount files of this host"
+    )]
     NotLocal {
         /// The value.
         value: String,
@@ -41,7 +45,9 @@ pub enum Error {
         detail: String,
     },
     /// The host ignores limits that a sandbox depends on.
-    #[error("this Docker host ignores {missing}; use a host that enforces it, or accept missing limits by name")]
+    #[error(
+        "this Docker host ignores {missing}; use a host that enforces it, or accept missing limits by name"
+    )]
     Unsafe {
         /// What it ignores.
         missing: String,
@@ -53,13 +59,17 @@ pub enum Error {
         path: PathBuf,
     },
     /// The image is neither here nor in its registry.
-    #[error("the image {image:?} was not found; build or pull it on this machine, or correct the environment's image")]
+    #[error(
+        "the image {image:?} was not found; build or pull it on this machine, or correct the environment's image"
+    )]
     ImageNotFound {
         /// The reference.
         image: String,
     },
     /// The image could not be fetched.
-    #[error("the image {image:?} could not be pulled; check the registry and its credentials on this machine")]
+    #[error(
+        "the image {image:?} could not be pulled; check the registry and its credentials on this machine"
+    )]
     ImagePull {
         /// The reference.
         image: String,
@@ -67,7 +77,9 @@ pub enum Error {
         detail: String,
     },
     /// The pull made no progress.
-    #[error("pulling the image {image:?} made no progress for {seconds} s; check the network, or pull it by hand")]
+    #[error(
+        "pulling the image {image:?} made no progress for {seconds} s; check the network, or pull it by hand"
+    )]
     ImageStalled {
         /// The reference.
         image: String,

@@ -1,7 +1,7 @@
 //! The directories that a sandbox has before its first process starts, as the archives that make them.
 //! Parents belong to root, so that the sandbox's user can never put a link in the place of a directory we read.
 
-use super::spec::{self, NET, OUTPUTS, WORKSPACE};
+use super::spec::{self, OUTPUTS, WORKSPACE};
 use checkfu_shared::environment::Profile;
 use std::io;
 
@@ -45,7 +45,6 @@ fn directories(profile: Profile) -> Vec<Directory> {
         ours("/mnt/session/uploads", user, 0o755),
         ours("/.checkfu", 0, 0o755),
         ours("/.checkfu/bin", 0, 0o755),
-        ours(NET, 0, 0o755),
         ours("/.checkfu/out", user, 0o755),
         ours("/.checkfu/state", user, 0o700),
     ]

@@ -167,8 +167,7 @@ fn host_config(plan: &Blueprint<'_>) -> HostConfig {
         privileged: Some(false),
         readonly_rootfs: Some(locked),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        cap_add: (plan.spec.profile == Profile::Root)
-            .then(|| ROOT_CAPABILITIES.map(str::to_owned).to_vec()),
+        cap_add: (plan.spec.profile == Profile::Root).then(|| ROOT_CAPABILITIES.map(str::to_owned).to_vec()),
         security_opt: Some(vec![
             "no-new-privileges:true".to_owned(),
             format!("seccomp={}", seccomp::profile()),

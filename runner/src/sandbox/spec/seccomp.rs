@@ -58,8 +58,23 @@ mod tests {
     fn what_leaves_the_sandbox_is_not_allowed_freely() {
         let names = names();
         for call in [
-            "socket", "socketcall", "clone", "clone3", "unshare", "setns", "mount", "bpf", "keyctl", "io_uring_setup",
-            "userfaultfd", "kexec_load", "init_module", "open_by_handle_at", "pivot_root", "reboot", "personality",
+            "socket",
+            "socketcall",
+            "clone",
+            "clone3",
+            "unshare",
+            "setns",
+            "mount",
+            "bpf",
+            "keyctl",
+            "io_uring_setup",
+            "userfaultfd",
+            "kexec_load",
+            "init_module",
+            "open_by_handle_at",
+            "pivot_root",
+            "reboot",
+            "personality",
         ] {
             assert!(!names.iter().any(|name| name == call), "{call} is allowed");
         }

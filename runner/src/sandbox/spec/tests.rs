@@ -38,7 +38,29 @@ fn a_standard_sandbox_without_network_is_exactly_this() {
     let security = body["HostConfig"]["SecurityOpt"].take();
     assert_eq!(security[0], "no-new-privileges:true");
     assert!(security[1].as_str().unwrap().starts_with(r#"seccomp={"archMap""#), "{}", security[1]);
-    body["HostConfig"].as_object_mut().unwrap().remove("SecurityOpt");
+    let mut host = body["HostConfig"].take();
+    host.as_object_mut().unwrap().remove("SecurityOpt");
+    body.as_object_mut().unwrap().remove("HostConfig");
+    assert_eq!(
+        host,
+        json!({
+            "NetworkMode": "none", "IpcMode": "private", "Privileged": false, "ReadonlyRootfs": false,
+            "CapDrop": ["ALL"],
+            "Memory": 2_147_483_648_u64, "MemorySwap": 2_147_483_648_u64,
+            "NanoCpus": 2_000_000_000, "PidsLimit": 512,
+            "Ulimits": [
+                {"Name": "nofile", "Soft": 65536, "Hard": 65536},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "fsize", "Soft": 4_294_967_296_u64, "Hard": 4_294_967_296_u64},
+            ],
+            "LogConfig": {"Type": "none"}, "RestartPolicy": {"Name": "no"},
+            "AutoRemove": false, "Init": false,
+            "Mounts": [{
+                "Type": "bind", "Source": "/opt/toolbox", "Target": "/.checkfu/bin/checkfu-toolbox",
+                "ReadOnly": true, "BindOptions": {"NonRecursive": true, "Propagation": "rprivate"},
+            }],
+        })
+    );
     let session = "sess_07070707070707070707070707070707";
     assert_eq!(
         body,
@@ -62,23 +84,6 @@ fn a_standard_sandbox_without_network_is_exactly_this() {
             "AttachStdin": true, "AttachStdout": true, "AttachStderr": false,
             "NetworkDisabled": true,
             "Healthcheck": {"Test": ["NONE"]},
-            "HostConfig": {
-                "NetworkMode": "none", "IpcMode": "private", "Privileged": false, "ReadonlyRootfs": false,
-                "CapDrop": ["ALL"],
-                "Memory": 2_147_483_648_u64, "MemorySwap": 2_147_483_648_u64,
-                "NanoCpus": 2_000_000_000, "PidsLimit": 512,
-                "Ulimits": [
-                    {"Name": "nofile", "Soft": 65536, "Hard": 65536},
-                    {"Name": "core", "Soft": 0, "Hard": 0},
-                    {"Name": "fsize", "Soft": 4_294_967_296_u64, "Hard": 4_294_967_296_u64},
-                ],
-                "LogConfig": {"Type": "none"}, "RestartPolicy": {"Name": "no"},
-                "AutoRemove": false, "Init": false,
-                "Mounts": [{
-                    "Type": "bind", "Source": "/opt/toolbox", "Target": "/.checkfu/bin/checkfu-toolbox",
-                    "ReadOnly": true, "BindOptions": {"NonRecursive": true, "Propagation": "rprivate"},
-                }],
-            },
         })
     );
 }

@@ -1,0 +1,118 @@
+//! Who holds a container paused. It goes on only when nobody does, so that the end of a capture never thaws a session
+//! that was frozen meanwhile, and a capture that is dropped half way never leaves one paused.
+
+use super::{engine::Engine, error::Error};
+use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
+use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
+
+/// The reasons for a pause.
+#[derive(Debug, Default, Clone, Copy)]
+struct Reasons {
+    frozen: bool,
+    captures: u32,
+}
+
+impl Reasons {
+    const fn any(self) -> bool {
+        self.frozen || self.captures > 0
+    }
+}
+
+/// The pause of one container.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold {
+    engine: Engine,
+    name: String,
+    reasons: Arc<Mutex<Reasons>>,
+    frozen: Arc<AtomicBool>,
+    tasks: TaskTracker,
+}
+
+impl Hold {
+    pub(super) fn new(engine: Engine, name: String, tasks: TaskTracker) -> Self {
+        Self { engine, name, reasons: Arc::default(), frozen: Arc::default(), tasks }
+    }
+
+    /// Whether the session is frozen, as far as calls are concerned.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    pub(super) async fn freeze(&self) -> Result<(), Error> {
+        // Calls are refused from now on, even when the pause itself fails.
+        self.frozen.store(true, Ordering::Release);
+        let mut reasons = self.reasons.lock().await;
+        if !reasons.any() {
+            self.engine.pause(&self.name).await?;
+        }
+        reasons.frozen = true;
+        Ok(())
+    }
+
+    pub(super) async fn thaw(&self) -> Result<(), Error> {
+        let mut reasons = self.reasons.lock().await;
+        let after = Reasons { frozen: false, ..*reasons };
+        if !after.any() {
+            self.engine.unpause(&self.name).await?;
+        }
+        *reasons = after;
+        self.frozen.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Pauses until the guard is released or dropped.
+    pub(crate) async fn capture(&self) -> Result<CaptureGuard, Error> {
+        let mut reasons = self.reasons.lock().await;
+        if !reasons.any() {
+            self.engine.pause(&self.name).await?;
+        }
+        reasons.captures += 1;
+        Ok(CaptureGuard { hold: Some(self.clone()) })
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        let mut reasons = self.reasons.lock().await;
+        reasons.captures = reasons.captures.saturating_sub(1);
+        if reasons.any() {
+            return Ok(());
+        }
+        match self.engine.unpause(&self.name).await {
+            // It was removed or killed meanwhile: there is nothing to let go on.
+            Err(Error::Lost) => Ok(()),
+            released => released,
+        }
+    }
+}
+
+/// Keeps a container paused while its outputs are read.
+#[derive(Debug)]
+pub(crate) struct CaptureGuard {
+    hold: Option<Hold>,
+}
+
+impl CaptureGuard {
+    pub(crate) async fn release(mut self) -> Result<(), Error> {
+        match self.hold.take() {
+            // In a task of its own: a caller that is dropped now must not leave the container paused.
+            Some(hold) => {
+                let tasks = hold.tasks.clone();
+                tasks.spawn(hold.release()).await.map_err(|error| Error::host("end a pause", &error))?
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for CaptureGuard {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            let tasks = hold.tasks.clone();
+            tasks.spawn(async move {
+                if let Err(error) = hold.release().await {
+                    tracing::warn!(%error, detail = error.detail(), "a sandbox stayed paused after a capture");
+                }
+            });
+        }
+    }
+}

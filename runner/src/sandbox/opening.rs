@@ -1,0 +1,312 @@
+//! Making or finding the container of a session. Its name is derived, so that whatever an earlier runner left behind,
+//! at whichever step it died, is found and used again.
+
+use super::{
+    Docker, How, Open, Opened, Slot,
+    container::Sandbox,
+    egress::Proxy,
+    error::Error,
+    hold::Hold,
+    image::Image,
+    layout,
+    link::{self, Line, QUEUE, State},
+    spec::{self, Blueprint},
+};
+use bollard::{
+    container::AttachContainerResults,
+    models::{ContainerInspectResponse, ContainerStateStatusEnum as Status},
+};
+use checkfu_shared::{environment::Network, id::SessionId};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// What to do with what was found under our name.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    Create,
+    /// It was created and never started: an earlier runner died in between.
+    Finish,
+    Adopt {
+        paused: bool,
+    },
+    Restart,
+    Replace(String),
+    Refuse,
+}
+
+fn plan(found: Option<&ContainerInspectResponse>, instance: &str, session: SessionId) -> Plan {
+    let Some(found) = found else { return Plan::Create };
+    let labels = found.config.as_ref().and_then(|config| config.labels.clone()).unwrap_or_default();
+    let is = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
+    if !is(spec::LABEL_INSTANCE, instance) || !is(spec::LABEL_SESSION, &session.to_string()) {
+        return Plan::Refuse;
+    }
+    match found.state.as_ref().and_then(|state| state.status) {
+        Some(Status::RUNNING) => Plan::Adopt { paused: false },
+        Some(Status::PAUSED) => Plan::Adopt { paused: true },
+        Some(Status::EXITED) => Plan::Restart,
+        Some(Status::CREATED) => Plan::Finish,
+        other => {
+            let state = other.map_or_else(|| "unknown".to_owned(), |state| state.to_string());
+            Plan::Replace(format!("the container was in the state {state:?}"))
+        }
+    }
+}
+
+impl Docker {
+    /// Opens the session's sandbox: adopts a running one, starts an exited one, creates one otherwise. A handle that
+    /// was open for an earlier claim is closed first. When it returns, the toolbox has answered.
+    ///
+    /// # Errors
+    /// Image errors as sentences; [`Error::NameTaken`] when a foreign container has our name;
+    /// [`Error::Unresponsive`] or [`Error::Lost`] when the toolbox does not come up.
+    pub async fn open(&self, open: Open) -> Result<Opened, Error> {
+        let (gate, live) = self.enter(open.session_id);
+        let _one_at_a_time = gate.lock().await;
+        if let Some(live) = live {
+            live.close().await;
+        }
+        let tasks = TaskTracker::new();
+        let closed = CancellationToken::new();
+        let opened = self.open_with(&open, &tasks, &closed).await;
+        match opened {
+            Ok(opened) => {
+                if let Some(slot) = self.slots().get_mut(&open.session_id) {
+                    slot.live = Arc::downgrade(&opened.sandbox);
+                    slot.used = Instant::now();
+                }
+                Ok(opened)
+            }
+            Err(error) => {
+                closed.cancel();
+                tasks.close();
+                tasks.wait().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn open_with(
+        &self,
+        open: &Open,
+        tasks: &TaskTracker,
+        closed: &CancellationToken,
+    ) -> Result<Opened, Error> {
+        let proxy = match &open.spec.network {
+            Network::None => None,
+            network => {
+                let reach = &self.inner.config.reach;
+                Some(Proxy::start(network, reach, &self.net_dir(open.session_id), tasks, closed).await?)
+            }
+        };
+        let name = spec::container_name(&self.inner.config.instance, open.session_id);
+        let (how, attached) = self.bring_up(open, &name).await?;
+        let (commands, inbox) = mpsc::channel(QUEUE);
+        let (state, seen) = watch::channel(State::Opening);
+        let line = Line {
+            engine: self.inner.engine.clone(),
+            name: name.clone(),
+            epoch: open.epoch,
+            lease_until: Instant::now() + Duration::from_millis(open.lease_ms),
+            keep_ms: open.keep_ms,
+            commands: inbox,
+            state,
+            closed: closed.clone(),
+        };
+        tasks.spawn(link::own(line, attached));
+        let all = tasks.clone();
+        self.inner.tasks.spawn(async move { all.wait().await });
+        let sandbox = Sandbox {
+            session: open.session_id,
+            hold: Hold::new(self.inner.engine.clone(), name.clone(), self.inner.tasks.clone()),
+            name,
+            engine: self.inner.engine.clone(),
+            commands,
+            state: seen,
+            closed: closed.clone(),
+            proxy,
+            tasks: tasks.clone(),
+        };
+        sandbox.ready().await?;
+        Ok(Opened { sandbox: Arc::new(sandbox), how })
+    }
+
+    /// Gives a running container and an attach to it.
+    async fn bring_up(&self, open: &Open, name: &str) -> Result<(How, AttachContainerResults), Error> {
+        let engine = &self.inner.engine;
+        let found = engine.inspect(name).await?;
+        match plan(found.as_ref(), &self.inner.config.instance, open.session_id) {
+            Plan::Refuse => Err(Error::NameTaken { name: name.to_owned() }),
+            Plan::Adopt { paused } => {
+                let attached = engine.attach(name).await?;
+                if paused {
+                    engine.unpause(name).await?;
+                }
+                Ok((How::Adopted, attached))
+            }
+            Plan::Restart => Ok((How::Restarted, self.attach_and_start(name).await?)),
+            Plan::Finish => {
+                self.lay_out(open, name).await?;
+                let image = found.and_then(|found| found.image).unwrap_or_default();
+                Ok((How::Created { image }, self.attach_and_start(name).await?))
+            }
+            Plan::Replace(reason) => {
+                engine.remove(name).await?;
+                let (_, attached) = self.create(open, name).await?;
+                Ok((How::Replaced { reason }, attached))
+            }
+            Plan::Create => {
+                let (image, attached) = self.create(open, name).await?;
+                Ok((How::Created { image: image.id }, attached))
+            }
+        }
+    }
+
+    async fn create(&self, open: &Open, name: &str) -> Result<(Image, AttachContainerResults), Error> {
+        let config = &self.inner.config;
+        let reference = open.spec.image.as_deref().unwrap_or(&config.default_image);
+        let image = self.inner.engine.image(reference).await?;
+        let body = spec::container(&Blueprint {
+            spec: &open.spec,
+            image: &image.id,
+            image_path: image.path.as_deref(),
+            instance: &config.instance,
+            session: open.session_id,
+            epoch: open.epoch,
+            created: config.clock.now(),
+            toolbox: &config.toolbox,
+            net_dir: &self.net_dir(open.session_id),
+            runtime: config.runtime.as_deref(),
+        });
+        if self.inner.engine.create(name, body).await?.is_none() {
+            return Err(Error::NameTaken { name: name.to_owned() });
+        }
+        self.lay_out(open, name).await?;
+        Ok((image, self.attach_and_start(name).await?))
+    }
+
+    async fn lay_out(&self, open: &Open, name: &str) -> Result<(), Error> {
+        let uploads = layout::uploads(open.spec.profile);
+        for upload in uploads.map_err(|error| Error::host("prepare a sandbox", &error))? {
+            self.inner.engine.put(name, upload.path, upload.tar).await?;
+        }
+        Ok(())
+    }
+
+    /// The attach comes first: what the toolbox says before anybody listens would be lost.
+    async fn attach_and_start(&self, name: &str) -> Result<AttachContainerResults, Error> {
+        let attached = self.inner.engine.attach(name).await?;
+        self.inner.engine.start(name).await?;
+        Ok(attached)
+    }
+
+    pub(super) fn net_dir(&self, session: SessionId) -> PathBuf {
+        self.inner.config.state_dir.join("net").join(session.to_string())
+    }
+
+    /// Ends the session's processes and keeps its files. A session without a container counts as stopped.
+    ///
+    /// # Errors
+    /// Those of the daemon.
+    pub async fn stop_session(&self, session: SessionId) -> Result<(), Error> {
+        let (gate, live) = self.enter(session);
+        let _one_at_a_time = gate.lock().await;
+        if let Some(live) = live {
+            live.close().await;
+        }
+        let name = spec::container_name(&self.inner.config.instance, session);
+        if !self.is_ours(&name).await? {
+            return Ok(());
+        }
+        match self.inner.engine.kill(&name).await {
+            Err(Error::Lost) => Ok(()),
+            stopped => stopped,
+        }
+    }
+
+    /// Removes the session's container, its volumes and its proxy directory. What is gone already counts as removed.
+    ///
+    /// # Errors
+    /// Those of the daemon.
+    pub async fn remove_session(&self, session: SessionId) -> Result<(), Error> {
+        let (gate, live) = self.enter(session);
+        let _one_at_a_time = gate.lock().await;
+        if let Some(live) = live {
+            live.close().await;
+        }
+        let name = spec::container_name(&self.inner.config.instance, session);
+        if self.is_ours(&name).await? {
+            self.inner.engine.remove(&name).await?;
+        }
+        self.inner.engine.remove_volumes(&format!("{}={session}", spec::LABEL_SESSION)).await?;
+        match tokio::fs::remove_dir_all(self.net_dir(session)).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::host("remove a proxy directory", &error));
+            }
+            _ => {}
+        }
+        self.forget(session);
+        Ok(())
+    }
+
+    async fn is_ours(&self, name: &str) -> Result<bool, Error> {
+        let found = self.inner.engine.inspect(name).await?;
+        let labels = found.and_then(|found| found.config).and_then(|config| config.labels);
+        Ok(labels.is_some_and(|labels| ours(&labels, &self.inner.config.instance)))
+    }
+
+    fn forget(&self, session: SessionId) {
+        self.slots().retain(|known, slot: &mut Slot| *known != session || slot.live.strong_count() > 0);
+    }
+}
+
+fn ours(labels: &HashMap<String, String>, instance: &str) -> bool {
+    labels.get(spec::LABEL_INSTANCE).is_some_and(|found| found == instance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bollard::models::{ContainerConfig, ContainerState};
+
+    fn found(instance: &str, session: SessionId, status: Option<Status>) -> ContainerInspectResponse {
+        let labels = HashMap::from([
+            (spec::LABEL_INSTANCE.to_owned(), instance.to_owned()),
+            (spec::LABEL_SESSION.to_owned(), session.to_string()),
+        ]);
+        ContainerInspectResponse {
+            config: Some(ContainerConfig { labels: Some(labels), ..Default::default() }),
+            state: Some(ContainerState { status, ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn what_is_found_decides_what_is_done() {
+        let session = SessionId::from_bytes([1; 16]);
+        let with = |status| plan(Some(&found("me", session, Some(status))), "me", session);
+        assert_eq!(plan(None, "me", session), Plan::Create);
+        assert_eq!(with(Status::RUNNING), Plan::Adopt { paused: false });
+        assert_eq!(with(Status::PAUSED), Plan::Adopt { paused: true });
+        assert_eq!(with(Status::EXITED), Plan::Restart);
+        assert_eq!(with(Status::CREATED), Plan::Finish);
+        assert!(matches!(with(Status::DEAD), Plan::Replace(_)));
+        assert!(matches!(plan(Some(&found("me", session, None)), "me", session), Plan::Replace(_)));
+    }
+
+    #[test]
+    fn a_foreign_container_is_never_used() {
+        let session = SessionId::from_bytes([1; 16]);
+        let other = SessionId::from_bytes([2; 16]);
+        for found in [found("you", session, Some(Status::RUNNING)), found("me", other, Some(Status::EXITED))]
+        {
+            assert_eq!(plan(Some(&found), "me", session), Plan::Refuse);
+        }
+        let bare = ContainerInspectResponse::default();
+        assert_eq!(plan(Some(&bare), "me", session), Plan::Refuse);
+    }
+}
