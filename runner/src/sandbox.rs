@@ -168,8 +168,8 @@ impl Docker {
         self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock that keeps two changes of one session's container apart, and the sandbox that is open now.
-    fn enter(&self, session: SessionId) -> (Arc<tokio::sync::Mutex<()>>, Option<Arc<Sandbox>>) {
+    /// The lock that keeps two changes of one session's container apart.
+    fn gate(&self, session: SessionId) -> Arc<tokio::sync::Mutex<()>> {
         let mut slots = self.slots();
         let slot = slots.entry(session).or_insert_with(|| Slot {
             gate: Arc::default(),
@@ -177,6 +177,14 @@ impl Docker {
             used: Instant::now(),
         });
         slot.used = Instant::now();
-        (slot.gate.clone(), slot.live.upgrade())
+        slot.gate.clone()
+    }
+
+    /// Closes the handle that is open now, if any. To be called behind the gate.
+    async fn close_open(&self, session: SessionId) {
+        let live = self.slots().get(&session).and_then(|slot| slot.live.upgrade());
+        if let Some(live) = live {
+            live.close().await;
+        }
     }
 }

@@ -139,10 +139,11 @@ impl Calls {
         match message {
             FromToolbox::Ready { calls, .. } => self.ready(calls),
             FromToolbox::Started { call_id } => {
-                self.answer_query(&call_id, &Ok(Known::Running));
+                let queried = self.answer_query(&call_id, &Ok(Known::Running));
                 match self.entries.get_mut(&call_id) {
                     Some(Entry::Asked { tool, .. }) => *tool = None,
                     Some(Entry::Over { .. }) => {}
+                    None if queried => self.expect(call_id),
                     None => return Err(unknown("a start")),
                 }
                 Ok(Vec::new())
@@ -189,18 +190,23 @@ impl Calls {
             if call.state == CallState::Done && self.acknowledged.contains(&call.call_id) {
                 out.push(ToToolbox::Ack { call_id: call.call_id });
             } else {
-                self.entries.entry(call.call_id).or_insert_with(|| Entry::Asked {
-                    thread: String::new(),
-                    tool: None,
-                    waiters: Vec::new(),
-                });
+                self.expect(call.call_id);
             }
         }
         Ok(out)
     }
 
+    /// A call of an earlier holder, whose result will come by itself.
+    fn expect(&mut self, id: String) {
+        self.entries.entry(id).or_insert_with(|| Entry::Asked {
+            thread: String::new(),
+            tool: None,
+            waiters: Vec::new(),
+        });
+    }
+
     fn done(&mut self, id: &str, outcome: Outcome) -> Result<Vec<ToToolbox>, Error> {
-        self.answer_query(id, &Ok(Known::Done));
+        let queried = self.answer_query(id, &Ok(Known::Done));
         match self.entries.remove(id) {
             Some(Entry::Asked { waiters, .. }) => {
                 let mut taken = false;
@@ -216,6 +222,11 @@ impl Calls {
                 Ok(Vec::new())
             }
             None if self.acknowledged.contains(id) => Ok(vec![ToToolbox::Ack { call_id: id.to_owned() }]),
+            None if queried => {
+                let entry = Entry::Over { outcome: Box::new(outcome), handed: false };
+                self.entries.insert(id.to_owned(), entry);
+                Ok(Vec::new())
+            }
             None => Err(unknown("a result")),
         }
     }
@@ -275,10 +286,14 @@ impl Calls {
         }
     }
 
-    fn answer_query(&mut self, id: &str, answer: &Result<Known, Error>) {
-        for waiter in self.queries.remove(id).unwrap_or_default() {
+    /// Whether anybody had asked.
+    fn answer_query(&mut self, id: &str, answer: &Result<Known, Error>) -> bool {
+        let waiters = self.queries.remove(id);
+        let asked = waiters.is_some();
+        for waiter in waiters.unwrap_or_default() {
             deliver(waiter, answer.clone());
         }
+        asked
     }
 
     /// Tells everybody who waits that nothing will come. The calls stay known: they may well have run.

@@ -111,9 +111,9 @@ impl Engine {
         }
     }
 
-    /// Removes the volumes that carry a label.
-    pub(super) async fn remove_volumes(&self, label: &str) -> Result<(), Error> {
-        let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
+    /// Removes the volumes that carry all of these label values.
+    pub(super) async fn remove_volumes(&self, labels: [String; 2]) -> Result<(), Error> {
+        let filters = HashMap::from([("label".to_owned(), labels.to_vec())]);
         let options = query::ListVolumesOptionsBuilder::default().filters(&filters).build();
         let listed = self.client.list_volumes(Some(options)).await;
         let listed = listed.map_err(|error| fault("list volumes", error))?;

@@ -53,7 +53,8 @@ impl Hold {
     pub(super) async fn thaw(&self) -> Result<(), Error> {
         let mut reasons = self.reasons.lock().await;
         let after = Reasons { frozen: false, ..*reasons };
-        if !after.any() {
+        // Where the freeze could not pause there is nothing to undo.
+        if reasons.frozen && !after.any() {
             self.engine.unpause(&self.name).await?;
         }
         *reasons = after;

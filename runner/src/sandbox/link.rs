@@ -324,9 +324,8 @@ fn decode(inbox: &mut Inbox, bytes: &[u8]) -> Result<Vec<FromToolbox>, String> {
 
 async fn write_some<W: AsyncWrite + Unpin>(input: &mut W, front: Option<&Bytes>) -> std::io::Result<usize> {
     let Some(front) = front else { return Ok(0) };
-    let count = input.write(front).await?;
-    input.flush().await?;
-    Ok(count)
+    // Nothing after the write: a branch that is dropped between two steps would forget what went out.
+    input.write(front).await
 }
 
 #[cfg(test)]

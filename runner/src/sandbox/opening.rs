@@ -65,11 +65,9 @@ impl Docker {
     /// Image errors as sentences; [`Error::NameTaken`] when a foreign container has our name;
     /// [`Error::Unresponsive`] or [`Error::Lost`] when the toolbox does not come up.
     pub async fn open(&self, open: Open) -> Result<Opened, Error> {
-        let (gate, live) = self.enter(open.session_id);
+        let gate = self.gate(open.session_id);
         let _one_at_a_time = gate.lock().await;
-        if let Some(live) = live {
-            live.close().await;
-        }
+        self.close_open(open.session_id).await;
         let tasks = TaskTracker::new();
         let closed = CancellationToken::new();
         let opened = self.open_with(&open, &tasks, &closed).await;
@@ -213,11 +211,9 @@ impl Docker {
     /// # Errors
     /// Those of the daemon.
     pub async fn stop_session(&self, session: SessionId) -> Result<(), Error> {
-        let (gate, live) = self.enter(session);
+        let gate = self.gate(session);
         let _one_at_a_time = gate.lock().await;
-        if let Some(live) = live {
-            live.close().await;
-        }
+        self.close_open(session).await;
         let name = spec::container_name(&self.inner.config.instance, session);
         if !self.is_ours(&name).await? {
             return Ok(());
@@ -233,16 +229,15 @@ impl Docker {
     /// # Errors
     /// Those of the daemon.
     pub async fn remove_session(&self, session: SessionId) -> Result<(), Error> {
-        let (gate, live) = self.enter(session);
+        let gate = self.gate(session);
         let _one_at_a_time = gate.lock().await;
-        if let Some(live) = live {
-            live.close().await;
-        }
+        self.close_open(session).await;
         let name = spec::container_name(&self.inner.config.instance, session);
         if self.is_ours(&name).await? {
             self.inner.engine.remove(&name).await?;
         }
-        self.inner.engine.remove_volumes(&format!("{}={session}", spec::LABEL_SESSION)).await?;
+        let own = format!("{}={}", spec::LABEL_INSTANCE, self.inner.config.instance);
+        self.inner.engine.remove_volumes([own, format!("{}={session}", spec::LABEL_SESSION)]).await?;
         match tokio::fs::remove_dir_all(self.net_dir(session)).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::host("remove a proxy directory", &error));

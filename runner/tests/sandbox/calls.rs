@@ -9,7 +9,9 @@ use std::time::Duration;
 async fn a_call_runs_once_however_often_it_is_asked_for() {
     let rig = Rig::start().await;
     let sandbox = rig.sandbox().await;
-    let once = || sandbox.call(bash("c1", "echo x >> /workspace/log; wc -l < /workspace/log; pwd; id -u; echo $HOME"));
+    let once = || {
+        sandbox.call(bash("c1", "echo x >> /workspace/log; wc -l < /workspace/log; pwd; id -u; echo $HOME"))
+    };
     let (first, second) = tokio::join!(once(), once());
     let third = once().await.unwrap();
     assert_eq!(text(&third), "1\n/workspace\n1000\n/home/checkfu\n");
@@ -32,7 +34,8 @@ async fn a_background_writer_does_not_hold_the_call() {
         .unwrap();
     assert!(text(&outcome).contains("hi"));
     assert!(outcome.background >= 1, "{outcome:?}");
-    run(&sandbox, "c2", "timeout 20 sh -c 'until [ $(wc -l < /workspace/log) -gt 5 ]; do sleep .1; done'").await;
+    run(&sandbox, "c2", "timeout 20 sh -c 'until [ $(wc -l < /workspace/log) -gt 5 ]; do sleep .1; done'")
+        .await;
 }
 
 #[tokio::test]
@@ -62,7 +65,8 @@ async fn a_container_removed_during_a_call_is_lost_within_two_seconds() {
         until_running(&sandbox, "c1").await;
         docker(&["rm", "-f", sandbox.container()]);
     };
-    let (outcome, ()) = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(call, removed) }).await.unwrap();
+    let (outcome, ()) =
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(call, removed) }).await.unwrap();
     assert!(matches!(outcome, Err(Error::Lost)), "{outcome:?}");
     assert!(matches!(sandbox.call(bash("c2", "true")).await, Err(Error::Lost)));
     assert!(matches!(sandbox.ended().await, Error::Lost));
@@ -84,7 +88,8 @@ async fn a_kill_of_everything_from_inside_leaves_the_toolbox() {
 async fn a_runner_that_comes_back_finds_the_call_it_left() {
     let mut rig = Rig::start().await;
     let sandbox = rig.sandbox().await;
-    let command = "echo run >> /workspace/log; until [ -e /workspace/go ]; do sleep .05; done; cat /workspace/log";
+    let command =
+        "echo run >> /workspace/log; until [ -e /workspace/go ]; do sleep .05; done; cat /workspace/log";
     {
         let call = sandbox.call(bash("c1", command));
         tokio::select! {
@@ -98,7 +103,8 @@ async fn a_runner_that_comes_back_finds_the_call_it_left() {
     assert_eq!(opened.how, How::Adopted);
     let sandbox = opened.sandbox;
     assert_eq!(sandbox.known("c1").await.unwrap(), Known::Running);
-    let (found, _) = tokio::join!(sandbox.call(bash("c1", command)), sandbox.call(bash("c2", "touch /workspace/go")));
+    let (found, _) =
+        tokio::join!(sandbox.call(bash("c1", command)), sandbox.call(bash("c2", "touch /workspace/go")));
     assert_eq!(text(&found.unwrap()), "run\n");
 }
 

@@ -35,9 +35,22 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'"#;
     let found = statuses(&capture);
     let get = |name: &[u8]| found.get(name).copied();
     for name in [
-        &b"sub/deep/plain"[..], b"locked/hidden", b"setuid", b"tail-link", b"outside", b"empty", b"new\nline",
-        b"bad\xff\xfeutf", b"esc\x1b[31m", b"-dash", b"a:b\\c ", b"..hidden", b"...", "caf\u{e9}".as_bytes(),
-        "cafe\u{301}".as_bytes(), &[b'n'; 255],
+        &b"sub/deep/plain"[..],
+        b"locked/hidden",
+        b"setuid",
+        b"tail-link",
+        b"outside",
+        b"empty",
+        b"new\nline",
+        b"bad\xff\xfeutf",
+        b"esc\x1b[31m",
+        b"-dash",
+        b"a:b\\c ",
+        b"..hidden",
+        b"...",
+        "caf\u{e9}".as_bytes(),
+        "cafe\u{301}".as_bytes(),
+        &[b'n'; 255],
     ] {
         assert_eq!(get(name), Some(CaptureStatus::Captured), "{}", String::from_utf8_lossy(name));
     }
@@ -72,7 +85,9 @@ async fn a_huge_sparse_file_is_skipped_and_smuggles_nothing() {
     // A sandbox cannot make it by itself: the limit on file sizes is lifted from outside.
     let pid = docker(&["inspect", "-f", "{{.State.Pid}}", sandbox.container()]);
     for child in children(&pid) {
-        assert!(Command::new("prlimit").args(["--fsize=unlimited", "--pid", &child]).status().unwrap().success());
+        assert!(
+            Command::new("prlimit").args(["--fsize=unlimited", "--pid", &child]).status().unwrap().success()
+        );
     }
     let tree = r#"cd /mnt/session/outputs && python3 - <<'EOF'
 import tarfile, io
@@ -86,13 +101,11 @@ EOF
 echo real > real.txt; stat -c %s aaa-big"#;
     assert_eq!(run(&sandbox, "c1", tree).await, format!("{}\n", 9_u64 << 30));
     let capture = capture(&rig, &sandbox).await.unwrap();
-    let found: Vec<_> = capture.files.iter().map(|file| (file.path.as_slice(), file.size, file.status)).collect();
+    let found: Vec<_> =
+        capture.files.iter().map(|file| (file.path.as_slice(), file.size, file.status)).collect();
     assert_eq!(
         found,
-        [
-            (&b"aaa-big"[..], 9 << 30, CaptureStatus::TooLarge),
-            (b"real.txt", 5, CaptureStatus::Captured),
-        ]
+        [(&b"aaa-big"[..], 9 << 30, CaptureStatus::TooLarge), (b"real.txt", 5, CaptureStatus::Captured),]
     );
 }
 
@@ -121,7 +134,8 @@ async fn a_directory_that_was_replaced_or_removed_is_typed() {
 async fn the_sandboxs_own_user_cannot_replace_the_directory() {
     let rig = Rig::start().await;
     let sandbox = rig.sandbox().await;
-    run(&sandbox, "c1", "cd /mnt/session && ! mv outputs o && ! rmdir outputs && ! ln -sfn /etc outputs.x").await;
+    run(&sandbox, "c1", "cd /mnt/session && ! mv outputs o && ! rmdir outputs && ! ln -sfn /etc outputs.x")
+        .await;
     assert!(capture(&rig, &sandbox).await.unwrap().files.is_empty());
 }
 

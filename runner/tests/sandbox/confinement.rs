@@ -38,7 +38,9 @@ except OSError:
     pass
 print("reached:", reached)
 "#;
-    let command = format!("cat > p.py <<'EOF'\n{probe}\nEOF\npython3 p.py; ls /.checkfu; cat /proc/net/dev | grep -c : ");
+    let command = format!(
+        "cat > p.py <<'EOF'\n{probe}\nEOF\npython3 p.py; ls /.checkfu; cat /proc/net/dev | grep -c : "
+    );
     let out = run(&sandbox, "c1", &command).await;
     assert!(out.starts_with("reached: []\n"), "{out}");
     assert!(!out.contains("net\n"), "{out}");
@@ -68,7 +70,12 @@ async fn privileges_namespaces_and_the_toolbox_are_out_of_reach() {
             let outcome = sandbox.call(bash(&format!("c{number}"), attempt)).await.unwrap();
             assert!(outcome.exit_code != Some(0), "{profile:?} could: {attempt}: {}", text(&outcome));
         }
-        let status = run(&sandbox, "caps", "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status | tr -s '\\t\\n' ' '").await;
+        let status = run(
+            &sandbox,
+            "caps",
+            "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status | tr -s '\\t\\n' ' '",
+        )
+        .await;
         assert!(status.contains("NoNewPrivs: 1") && status.contains("Seccomp: 2"), "{status}");
         let capabilities = if profile == Profile::Root { "00000000000000fb" } else { "0000000000000000" };
         assert!(status.contains(capabilities), "{profile:?}: {status}");

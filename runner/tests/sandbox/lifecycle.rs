@@ -4,7 +4,7 @@ use crate::rig::{Rig, bash, docker, run, spec, text};
 use checkfu_runner::sandbox::{Error, How, reaper::Verdict, spec as blueprint};
 use checkfu_shared::{
     environment::{Profile, Spec},
-    time::{Clock as _, SystemClock, ManualClock},
+    time::{Clock as _, ManualClock, SystemClock},
 };
 use std::{collections::HashSet, sync::Arc};
 
@@ -26,7 +26,8 @@ async fn a_stopped_sandbox_starts_again_with_its_files() {
 async fn a_frozen_sandbox_stands_still_and_goes_on() {
     let rig = Rig::start().await;
     let sandbox = rig.sandbox().await;
-    run(&sandbox, "c1", "(while :; do echo x >> /workspace/log; sleep .02; done) > /dev/null 2>&1 & echo").await;
+    run(&sandbox, "c1", "(while :; do echo x >> /workspace/log; sleep .02; done) > /dev/null 2>&1 & echo")
+        .await;
     sandbox.freeze().await.unwrap();
     sandbox.freeze().await.unwrap();
     assert!(matches!(sandbox.call(bash("c2", "true")).await, Err(Error::Frozen)));
@@ -63,8 +64,24 @@ async fn a_creation_that_was_cut_short_is_finished() {
     ];
     let mount = format!("type=bind,source={toolbox},target={},readonly", blueprint::TOOLBOX);
     docker(&[
-        "create", "-i", "--name", &name, "--network", "none", "--user", "1000:1000", "--label", &labels[0], "--label",
-        &labels[1], "--mount", &mount, "--workdir", "/workspace", "--entrypoint", blueprint::TOOLBOX,
+        "create",
+        "-i",
+        "--name",
+        &name,
+        "--network",
+        "none",
+        "--user",
+        "1000:1000",
+        "--label",
+        &labels[0],
+        "--label",
+        &labels[1],
+        "--mount",
+        &mount,
+        "--workdir",
+        "/workspace",
+        "--entrypoint",
+        blueprint::TOOLBOX,
         &rig.config.default_image,
     ]);
     let opened = rig.open(spec()).await.unwrap();
@@ -95,7 +112,8 @@ async fn garbage_collection_touches_only_our_own_old_and_unknown() {
     drop(rig.sandbox().await);
     let unknown = HashSet::new();
 
-    let verdict = async |rig: &Rig, known: &HashSet<_>, dry| rig.docker.gc(known, dry).await.unwrap()[0].verdict;
+    let verdict =
+        async |rig: &Rig, known: &HashSet<_>, dry| rig.docker.gc(known, dry).await.unwrap()[0].verdict;
     assert_eq!(verdict(&rig, &unknown, false).await, Verdict::Young);
     rig.config.clock = Arc::new(ManualClock::new(SystemClock.now().plus_ms(3_600_000)));
     rig.reconnect().await;

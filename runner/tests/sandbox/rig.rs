@@ -1,7 +1,8 @@
 //! What the tests share: a Docker handle with an instance of its own, and the end of everything it made.
 
 use checkfu_runner::sandbox::{
-    Config, DEFAULT_IMAGE, Docker, Error, Known, Open, Opened, Request, Sandbox, egress::Reach, spec::LABEL_INSTANCE,
+    Config, DEFAULT_IMAGE, Docker, Error, Known, Open, Opened, Request, Sandbox, egress::Reach,
+    spec::LABEL_INSTANCE,
 };
 use checkfu_shared::{
     environment::{Limits, Network, Packages, Profile, Spec},
