@@ -157,12 +157,12 @@ fn throttle(tx: &Connection, source: &str, now: Timestamp) -> Result<Result<(), 
     if misses < pairing::SOURCE_MISSES_MAX {
         return Ok(Ok(()));
     }
-    let wait_ms = oldest.unwrap_or(now.as_ms()) - since;
+    let wait_ms = oldest.map_or(MISS_WINDOW_MS, |oldest| oldest - since);
     Ok(Err(Problem::new(
         Code::RateLimited,
         "Too many wrong pairing codes came from this address. Wait a minute, then type the code with care.",
     )
-    .with("retry_after_ms", wait_ms.max(1))))
+    .with("retry_after_seconds", wait_ms.max(1) / 1_000 + 1)))
 }
 
 fn miss(tx: &Connection, id: Option<&str>, source: &str, now: Timestamp) -> Result<(), store::Error> {
