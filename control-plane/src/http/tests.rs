@@ -3,6 +3,10 @@
 mod agents;
 mod basics;
 mod environments;
+mod hostile;
+mod runners;
+mod sessions;
+mod streams;
 
 use super::*;
 use axum::{
