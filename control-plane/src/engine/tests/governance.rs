@@ -151,7 +151,7 @@ async fn answers_that_come_before_the_settle_queue_the_run_again_instead_of_idli
     let session = bench.session_with(vec![toolset(Some(PermissionPolicy::AlwaysAsk))]).await;
     let claim = bench.claim(&machine).await;
     let call = calls("read");
-    bench.append(&machine, &claim, 0, &[call.clone()]).await.unwrap();
+    bench.append(&machine, &claim, 0, std::slice::from_ref(&call)).await.unwrap();
     let answer = ToolConfirmation { tool_use_id: call.id, result: Confirmation::Allow, deny_message: None };
     bench.send(session, Body::UserToolConfirmation(answer)).await.unwrap();
     let settled = bench.settle(&machine, &claim, 1, SettledOutcome::RequiresAction).await.unwrap();
@@ -203,7 +203,7 @@ async fn without_a_claim_the_server_applies_an_interrupt_itself() {
     let suspended = bench.session_with(vec![toolset(None)]).await;
     let claim = bench.claim(&machine).await;
     let call = calls("bash");
-    bench.append(&machine, &claim, 0, &[call.clone()]).await.unwrap();
+    bench.append(&machine, &claim, 0, std::slice::from_ref(&call)).await.unwrap();
     bench.settle(&machine, &claim, 1, SettledOutcome::RequiresAction).await.unwrap();
     bench.send(suspended, interrupt()).await.unwrap();
     // The message was not folded in yet, so it gets the next run; the call still wants its one result.
