@@ -100,7 +100,9 @@ fn refuse(problem: &Problem, id: RequestId, response: Response) -> Response {
         parts.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     let retry_after = problem.details.get("retry_after_seconds").and_then(serde_json::Value::as_u64);
-    if let Some(seconds) = retry_after.or((parts.status == StatusCode::SERVICE_UNAVAILABLE).then_some(1)) {
+    if let Some(seconds) =
+        retry_after.or_else(|| (parts.status == StatusCode::SERVICE_UNAVAILABLE).then_some(1))
+    {
         parts.headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     Response::from_parts(parts, Body::from(problem.body(&id.to_string()).to_string()))

@@ -3,9 +3,11 @@
 mod agents;
 mod basics;
 mod environments;
+mod files;
 mod hostile;
 mod runners;
 mod sessions;
+mod sockets;
 mod streams;
 
 use super::*;

@@ -7,6 +7,7 @@ mod window;
 use super::sessions::own;
 use crate::{
     engine::FileRecord,
+    files::path_key,
     http::{
         Plane,
         auth::Caller,
@@ -71,6 +72,16 @@ async fn list(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>,
     reply::ok(&page.map(|file| shape(&file)))
 }
 
+/// A key as listed; a name as people type it finds its key too, where no key is spelled like it.
+fn named(files: Vec<FileRecord>, path: &str) -> Option<FileRecord> {
+    let key = path_key(path.as_bytes());
+    let at = files
+        .iter()
+        .position(|file| file.path == path)
+        .or_else(|| files.iter().position(|file| file.path == key))?;
+    files.into_iter().nth(at)
+}
+
 async fn content(
     State(plane): State<Plane>,
     caller: Caller,
@@ -82,7 +93,7 @@ async fn content(
     let path =
         query.get("path").ok_or_else(|| wrong("path", "is required: a `path` of the session's files"))?;
     let files = plane.engine.files(id).await?;
-    let file = files.into_iter().find(|file| file.path == path).ok_or_else(|| not_found("file"))?;
+    let file = named(files, path).ok_or_else(|| not_found("file"))?;
     if file.status != CaptureStatus::Captured {
         let status = json!(file.status);
         let message = format!(
