@@ -13,8 +13,8 @@ root=$(dirname "$here")
 cd "$root"
 
 state=${CHECKFU_QUICKSTART_DIR:-$HOME/.local/state/checkfu-quickstart}
-profile=quick
-binaries=${CARGO_TARGET_DIR:-$root/target}/$profile
+profile=dev
+binaries=${CARGO_TARGET_DIR:-$root/target}/debug
 ready_seconds=60
 started=() build_job='' image_job=''
 

@@ -10,7 +10,8 @@ cd "$root" || exit 1
 
 all_suites="unit tidy simulation system sdk packages soak bench"
 default_suites="unit tidy simulation system sdk packages"
-profile=quick
+# The profile of the inner loop, so that dependencies compile once for everything.
+profile=dev
 cache=${CHECKFU_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/checkfu}
 target=${CARGO_TARGET_DIR:-$root/target}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/checkfu-tests.XXXXXX")
@@ -104,7 +105,7 @@ prepare_sessions() {
     image_job=''
     wait "$job" || { cat "$logs/image" >&2; complain "there is no sandbox image"; return 1; }
     export CHECKFU_TEST_TOOLBOX CHECKFU_TEST_IMAGE=checkfu/sandbox:default CHECKFU_TEST_DEMO_IMAGE=checkfu/sandbox:demo
-    export CHECKFU_TEST_BINARIES=$target/$profile
+    export CHECKFU_TEST_BINARIES=$target/debug
 }
 
 has_test_target() { grep -qx "name = \"$1\"" tests/Cargo.toml; }
