@@ -150,7 +150,10 @@ echo "It answers at $url; its log and its files are in $state/plane."
 
 step 'Runner'
 runner=("$binaries/checkfu-runner" --state-dir "$state/runner")
-if ! "${runner[@]}" status >/dev/null 2>&1; then
+paired=0
+"${runner[@]}" status >/dev/null 2>&1 || paired=$?
+# 3 says that it is not paired; 12, that it only does not run.
+if [ "$paired" = 3 ]; then
     # The code goes through a pipe: what stands in an argument can be read by everybody on the machine.
     "$binaries/checkfu" pair --json | field code | "${runner[@]}" pair --plane "$url"
 fi

@@ -56,6 +56,18 @@ impl From<checkfu_shared::protocol::Tempo> for Backoff {
     }
 }
 
+/// `base` moved up or down by at most `percent` of itself, evenly, so that a fleet does not act as one.
+#[must_use]
+pub fn spread(base: Duration, percent: u32) -> Duration {
+    let mut once = ExponentialBackoff {
+        current_interval: base,
+        randomization_factor: f64::from(percent.min(100)) / 100.0,
+        max_elapsed_time: None,
+        ..ExponentialBackoff::default()
+    };
+    once.next_backoff().unwrap_or(base)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +98,14 @@ mod tests {
             let wait = backoff.next(Some(asked));
             prop_assert!(wait >= asked.min(RETRY_AFTER_MAX));
             prop_assert!(wait <= asked.min(RETRY_AFTER_MAX) * 5 / 4 + Duration::from_millis(101));
+        }
+    }
+
+    #[test]
+    fn a_spread_stays_within_its_percentage() {
+        for _ in 0..1_000 {
+            let wait = spread(Duration::from_secs(300), 50);
+            assert!((Duration::from_secs(150)..=Duration::from_millis(450_001)).contains(&wait), "{wait:?}");
         }
     }
 

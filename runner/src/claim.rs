@@ -1,6 +1,12 @@
-//! What a session executor is given: a confirmed claim and everything that belongs to it while it is held.
+//! Claims: asked for only with a free slot, held beside their lease, found again after a restart.
+//! [`Held`] is what a session executor is given.
 
+pub(crate) mod directives;
+pub mod hold;
 pub mod lease;
+pub(crate) mod poll;
+pub(crate) mod recovery;
+pub mod table;
 
 use crate::{outbox::Outbox, plane::Plane};
 use checkfu_shared::protocol::{
@@ -53,3 +59,6 @@ impl Held {
         self.lease.borrow().allows(lease::BootInstant::now())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,11 +11,20 @@
 
 pub mod backoff;
 pub mod claim;
+pub mod config;
 pub mod harness;
+pub mod identity;
 pub mod model;
 pub mod outbox;
 pub mod outputs;
+pub mod pairing;
 pub mod plane;
+#[cfg(test)]
+mod rig;
 pub mod sandbox;
 pub mod session;
+pub mod spools;
+pub mod state;
+pub mod status;
+pub mod supervisor;
 pub mod tools;

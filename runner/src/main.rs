@@ -1,2 +1,10 @@
-//! The runner's program: arguments in, exit code out.
-fn main() {}
+//! The runner's program: arguments in, exit code out. Everything it prints, it prints here and in `cli`.
+
+mod cli;
+
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main(cli::Arguments::parse())
+}

@@ -1,6 +1,8 @@
 //! A claim's lease as the runner sees it. It never outlives what the server granted: it counts from sending, on the boot clock.
 
 pub mod clock;
+pub(crate) mod renewal;
+pub mod thread;
 
 pub use clock::BootInstant;
 

@@ -1,0 +1,114 @@
+//! Watches Docker: connects, checks that it can confine a sandbox, stops sandboxes that nobody uses.
+//! While it is away the runner claims nothing and says why; it heals by itself.
+
+use super::executor::{Executor, Readiness};
+use crate::{
+    claim::Held,
+    sandbox::{self, Docker},
+    session::Ended,
+};
+use checkfu_shared::id::SessionId;
+use futures_util::future::BoxFuture;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::watch, task::JoinHandle};
+
+const CHECK_READY: Duration = Duration::from_secs(30);
+const CHECK_AWAY: Duration = Duration::from_secs(3);
+
+/// Runs one claim in a sandbox of this Docker.
+pub type Run = fn(Held, Docker) -> BoxFuture<'static, Ended>;
+
+/// The executor over Docker, and the task that watches it. Call it within a runtime.
+#[must_use]
+pub fn executor(config: sandbox::Config, run: Run) -> (Executor, JoinHandle<()>) {
+    let (found, docker) = watch::channel(None::<Docker>);
+    let (readiness, ready) = watch::channel(Err("Docker is being asked".to_owned()));
+    let watching = tokio::spawn(watch(config, found, readiness));
+    let (for_run, for_dispose, for_list) = (docker.clone(), docker.clone(), docker);
+    let executor = Executor {
+        run: Arc::new(move |held| {
+            let mut docker = for_run.clone();
+            Box::pin(async move {
+                // A recovered claim may be earlier than the first connection; its sandbox stands still meanwhile.
+                let found = docker.wait_for(Option::is_some).await.map(|found| found.clone());
+                match found {
+                    Ok(Some(docker)) => run(held, docker).await,
+                    Ok(None) | Err(_) => Ended::Unsettled,
+                }
+            })
+        }),
+        dispose: Arc::new(move |session| {
+            let docker = for_dispose.borrow().clone();
+            Box::pin(dispose(docker, session))
+        }),
+        list: Arc::new(move || {
+            let docker = for_list.borrow().clone();
+            Box::pin(list(docker))
+        }),
+        ready,
+    };
+    (executor, watching)
+}
+
+async fn dispose(docker: Option<Docker>, session: SessionId) {
+    let Some(docker) = docker else { return };
+    if let Err(error) = docker.remove_session(session).await {
+        tracing::warn!(%session, %error, "a sandbox cannot be removed now; the inventory asks again");
+    }
+}
+
+async fn list(docker: Option<Docker>) -> Vec<SessionId> {
+    let Some(docker) = docker else { return Vec::new() };
+    match docker.list().await {
+        Ok(listed) => listed.into_iter().map(|listed| listed.session_id).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the sandboxes cannot be listed");
+            Vec::new()
+        }
+    }
+}
+
+async fn watch(
+    config: sandbox::Config,
+    found: watch::Sender<Option<Docker>>,
+    readiness: watch::Sender<Readiness>,
+) {
+    loop {
+        let checked = check(&config, &found).await;
+        let wait = if checked.is_ok() { CHECK_READY } else { CHECK_AWAY };
+        readiness.send_if_modified(|before| {
+            let changed = *before != checked;
+            match &checked {
+                Ok(()) if changed => tracing::info!("Docker is ready"),
+                Err(reason) if changed => {
+                    tracing::warn!(%reason, "no sandboxes can be made, so no work is taken")
+                }
+                _ => {}
+            }
+            *before = checked;
+            changed
+        });
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn check(config: &sandbox::Config, found: &watch::Sender<Option<Docker>>) -> Readiness {
+    let known = found.borrow().clone();
+    let docker = match known {
+        Some(docker) => docker,
+        None => Docker::connect(config.clone()).await.map_err(|error| error.to_string())?,
+    };
+    let report = docker.preflight().await.map_err(|error| error.to_string())?;
+    if !report.missing.is_empty() {
+        tracing::debug!(missing = ?report.missing, "Docker ignores limits, which was accepted");
+    }
+    found.send_if_modified(|found| found.is_none().then(|| *found = Some(docker.clone())).is_some());
+    match docker.stop_idle().await {
+        Ok(stopped) if !stopped.is_empty() => {
+            tracing::info!(?stopped, "unused sandboxes are stopped, their files stay")
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "unused sandboxes cannot be stopped now"),
+    }
+    Ok(())
+}
