@@ -162,7 +162,7 @@ echo "It is paired and opens no port."
 
 step 'Agent and environment'
 environment=$("$binaries/checkfu" environments create --name "quickstart-$port" --image checkfu/sandbox:demo --json | field id)
-agent=$("$binaries/checkfu" agents create --name "quickstart-$port" --model "$model" \
+agent=$("$binaries/checkfu" agents create --name "quickstart-$port" --model "$model" --tools-may run \
     --system 'You work in a sandbox. The repository to work on is the git bundle /opt/checkfu-demo/repository.bundle; clone it into /workspace. Leave results in /mnt/session/outputs.' \
     --json | field id)
 echo "agent $agent, environment $environment"

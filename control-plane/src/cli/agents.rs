@@ -152,6 +152,13 @@ fn body(args: Create) -> Result<Map<String, Value>, Failure> {
     Ok(body)
 }
 
+/// The body of an agent with all tools, which run without asking.
+pub(crate) fn all_tools(name: &str, model: &str) -> Map<String, Value> {
+    let tools = json!([toolset(&[], Some(May::Run))]);
+    let members = [("name", name.into()), ("model", json!({"id": model})), ("tools", tools)];
+    members.into_iter().map(|(member, value)| (member.to_owned(), value)).collect()
+}
+
 fn toolset(tools: &[tool::Name], may: Option<May>) -> Value {
     let mut default = Map::new();
     default.insert("enabled".to_owned(), tools.is_empty().into());

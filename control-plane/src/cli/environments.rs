@@ -127,6 +127,12 @@ fn body(args: Create) -> Result<Map<String, Value>, Failure> {
     Ok(body)
 }
 
+/// The body of an environment of the default image without network.
+pub(crate) fn without_network(name: &str) -> Map<String, Value> {
+    let config = json!({"type": "cloud", "networking": {"type": "none"}});
+    [("name".to_owned(), name.into()), ("config".to_owned(), config)].into_iter().collect()
+}
+
 fn shown(environment: &Value, output: &Output) -> Result<(), Failure> {
     if output.is_json { output.json(environment) } else { output.text(&shape::lines(environment, FIELDS)) }
 }

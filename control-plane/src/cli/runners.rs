@@ -78,6 +78,9 @@ pub(crate) struct Pair {
     /// How long the code is good for, seconds, at most an hour
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=3600))]
     ttl_seconds: u32,
+    /// Print nothing but the code, for a pipe
+    #[arg(long, conflicts_with = "json")]
+    code_only: bool,
     /// As whom it takes work; without this option as the key's principal
     #[arg(long)]
     principal: Option<PrincipalId>,
@@ -97,7 +100,13 @@ pub(crate) async fn pair(args: Pair, client: &Client, output: &Output) -> Result
         body.insert("ephemeral".to_owned(), true.into());
     }
     let minted = client.post("/v1/runner-pairings", &body).await?;
-    if output.is_json { output.json(&minted) } else { output.text(&how_to_pair(client.url(), &minted)) }
+    if output.is_json {
+        output.json(&minted)
+    } else if args.code_only {
+        output.line(&terminal::line(&shape::text(&minted, "/code")))
+    } else {
+        output.text(&how_to_pair(client.url(), &minted))
+    }
 }
 
 fn how_to_pair(url: &str, minted: &Value) -> String {

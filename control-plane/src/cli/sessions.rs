@@ -2,6 +2,7 @@
 
 use super::{
     client::Client,
+    exit::Exit,
     failure::Failure,
     follow::{self, Follower, Manner},
     shape::{self, Members},
@@ -206,7 +207,7 @@ fn message(text: String) -> Body {
 }
 
 /// The id of the thing called `name`: an id stands for itself.
-async fn named(client: &Client, noun: &str, path: &str, name: &str) -> Result<String, Failure> {
+pub(crate) async fn named(client: &Client, noun: &str, path: &str, name: &str) -> Result<String, Failure> {
     /// More than this many things are not searched by name.
     const SEARCHED: usize = 1000;
     let prefix = if noun == "agent" { "agent_" } else { "env_" };
@@ -218,7 +219,7 @@ async fn named(client: &Client, noun: &str, path: &str, name: &str) -> Result<St
     match (found.next(), found.next()) {
         (Some(row), None) => shape::id(row),
         (None, _) => Err(Failure::new(
-            super::exit::Exit::NotFound,
+            Exit::NotFound,
             format!("There is no {noun} called {name}. `checkfu {noun}s list` shows those that are."),
         )),
         (Some(_), Some(_)) => Err(Failure::usage(format!(

@@ -203,6 +203,8 @@ fn note(body: &Body) -> String {
             };
             format!("! {} ({next})\n", terminal::block(&error.message))
         }
+        Body::RunCreated { .. } => "[waits for a runner]\n".to_owned(),
+        Body::RunClaimed(claimed) => format!("[runner {} took it]\n", claimed.runner_id),
         Body::SandboxCreated { image } => format!("[sandbox of {}]\n", terminal::line(image)),
         Body::SandboxReplaced { reason } => {
             format!("[the sandbox was replaced, its files are gone: {}]\n", terminal::line(reason))
