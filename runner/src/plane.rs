@@ -399,6 +399,3 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
         )
     })
 }
-
-#[cfg(test)]
-mod tests;

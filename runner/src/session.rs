@@ -1,6 +1,40 @@
-//! The session executor: one task owns one session from its claim to its settlement.
+//! The session executor: one task owns one session, from its claim to its settlement. It writes nothing once the claim is
+//! lost, and a defect in it ends this one session only.
 
-use crate::claim::lease::Loss;
+mod bench;
+mod ledger;
+mod orders;
+mod settlement;
+
+use crate::{
+    claim::{
+        Held, Stop,
+        lease::{Loss, State},
+    },
+    harness::{Halt, Harness, Orders},
+    model::gateway::Gateway,
+    sandbox::Docker,
+    tools,
+};
+use bench::{Plan, Workbench};
+use checkfu_shared::{event::SettledOutcome, protocol::settlement::Settled};
+use futures_util::FutureExt as _;
+use ledger::Ledger;
+use settlement::Settlement;
+use std::{panic::AssertUnwindSafe, time::Duration};
+use tokio::sync::{mpsc, watch};
+
+/// How long giving a run back after a defect may take.
+const GIVE_BACK_WAIT: Duration = Duration::from_secs(60);
+
+/// What every session of this runner works with.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// Where sandboxes are made.
+    pub docker: Docker,
+    /// How long a frozen sandbox is kept, in milliseconds.
+    pub keep_ms: u64,
+}
 
 /// How the executor's hold of a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,4 +45,141 @@ pub enum Ended {
     Lost(Loss),
     /// It stopped without a settlement; the spool stays for the next start.
     Unsettled,
+}
+
+/// Runs one claim to its end.
+pub async fn run(held: Held, deps: Deps) -> Ended {
+    let session = held.claim.session_id;
+    let plan = Plan {
+        session_id: session,
+        epoch: held.claim.epoch,
+        spec: held.claim.environment.clone(),
+        keep_ms: deps.keep_ms,
+    };
+    let bench = Workbench::new(deps.docker.clone(), plan, held.lease.clone(), held.claim.thread_id);
+    let ended = supervise(held, &bench).await;
+    if matches!(ended, Hold::Lost(_) | Hold::Cancelled) {
+        bench.stand_still().await;
+    }
+    bench.close().await;
+    match ended {
+        Hold::Settled => Ended::Settled,
+        Hold::Unsettled => Ended::Unsettled,
+        Hold::Lost(loss) => Ended::Lost(loss),
+        Hold::Cancelled => {
+            if let Err(error) = deps.docker.stop_session(session).await {
+                tracing::warn!(%session, %error, "the sandbox of a cancelled session could not be stopped");
+            }
+            Ended::Lost(Loss::Fenced)
+        }
+    }
+}
+
+enum Hold {
+    Settled,
+    Unsettled,
+    Lost(Loss),
+    Cancelled,
+}
+
+/// The work beside what may end it. Whatever comes first drops the rest.
+async fn supervise(mut held: Held, bench: &Workbench) -> Hold {
+    // Only the listener takes directives; the rest of the claim is read by everybody.
+    let (_, closed) = mpsc::channel(1);
+    let mut directives = std::mem::replace(&mut held.directives, closed);
+    let mut stop = held.stop.clone();
+    let session = held.claim.session_id;
+    let ledger = Ledger::of(&held);
+    let (orders, ordered) = watch::channel(Orders::default());
+    let lease = held.lease.clone();
+    let work = Work {
+        settlement: Settlement {
+            ledger: &ledger,
+            bench,
+            spool_dir: &held.spool_dir,
+            limits: held.claim.settlement,
+        },
+        held: &held,
+        orders: ordered,
+    };
+    // Boxed: the whole conversation loop is one large future.
+    let working = Box::pin(AssertUnwindSafe(work.carry_out()).catch_unwind());
+    let told = orders::listen(&mut directives, &mut stop, held.claim.thread_id, &orders);
+    let ended = tokio::select! {
+        biased;
+        loss = orders::lost(lease.clone()) => return Hold::Lost(loss),
+        ended = working => ended,
+        reason = told => {
+            tracing::info!(%session, reason, "the control plane cancelled the session");
+            return Hold::Cancelled;
+        }
+        () = bench.tend() => return Hold::Unsettled,
+    };
+    match ended {
+        Ok(Ok(settled)) => {
+            tracing::info!(%session, stop_reason = ?settled.stop_reason, "settled");
+            Hold::Settled
+        }
+        Ok(Err(halt)) => halted(&halt, &lease),
+        Err(_panic) => {
+            tracing::error!(%session, "the session's work failed; this is a defect of the runner");
+            give_back(&work).await
+        }
+    }
+}
+
+fn halted(halt: &Halt, lease: &watch::Receiver<State>) -> Hold {
+    match (halt, *lease.borrow()) {
+        (_, State::Lost(loss)) => Hold::Lost(loss),
+        (Halt::Lost, _) => Hold::Lost(Loss::Fenced),
+        (Halt::Log(reason), _) => {
+            tracing::error!(reason, "the session stopped without a settlement");
+            Hold::Unsettled
+        }
+    }
+}
+
+/// After a defect: the run goes back to the queue, and counts as an attempt so that it cannot fail for ever.
+async fn give_back(work: &Work<'_>) -> Hold {
+    let outcome = SettledOutcome::Released {
+        reason: "the runner failed while it worked on this run".to_owned(),
+        counts_as_attempt: true,
+    };
+    let settled = AssertUnwindSafe(work.settlement.conclude(outcome, false)).catch_unwind();
+    match tokio::time::timeout(GIVE_BACK_WAIT, settled).await {
+        Ok(Ok(Ok(_))) => Hold::Settled,
+        Ok(Ok(Err(halt))) => halted(&halt, &work.held.lease),
+        Ok(Err(_)) | Err(_) => Hold::Unsettled,
+    }
+}
+
+/// The work of one claim.
+struct Work<'a> {
+    settlement: Settlement<'a>,
+    held: &'a Held,
+    orders: watch::Receiver<Orders>,
+}
+
+impl Work<'_> {
+    async fn carry_out(&self) -> Result<Settled, Halt> {
+        let Settlement { ledger, bench, .. } = &self.settlement;
+        if tools::needs_sandbox(&self.held.claim.agent) {
+            bench.begin().await;
+        }
+        if self.held.resumed {
+            // What an earlier start left in the spool belongs to the log before it is read.
+            ledger.flush().await?;
+        }
+        let gateway = Gateway { plane: self.held.plane.clone(), access: self.held.gateway.clone() };
+        let agent = self.held.claim.agent.clone();
+        let mut harness =
+            Harness::new(*ledger, *bench, gateway, agent, self.orders.clone(), self.held.lease.clone());
+        harness.rebuild().await?;
+        if harness.transcript().had_sandbox() {
+            bench.expect_files();
+        }
+        let outcome = harness.drive().await?;
+        let hurries = *self.held.stop.borrow() == Stop::Cancel;
+        self.settlement.conclude(outcome, !hurries).await
+    }
 }

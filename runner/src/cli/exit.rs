@@ -52,7 +52,6 @@ impl From<supervisor::Finished> for Exit {
             supervisor::Finished::Cancelled => Self::Cancelled,
             supervisor::Finished::Abandoned => Self::Abandoned,
             supervisor::Finished::IdentityInUse => Self::IdentityInUse,
-            supervisor::Finished::Failed => Self::Failure,
         }
     }
 }
