@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The name of the file that the first start writes the owner's key to.
@@ -66,7 +66,23 @@ pub async fn serve(
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
+    serve_and_tell(config, listener, clock, stop, oneshot::channel().0).await
+}
+
+/// Like [`serve`]; `ready` hears once everything is open: the key of a first start is in its file by then.
+///
+/// # Errors
+/// As [`serve`]; `ready` is dropped without a word when the start fails.
+pub async fn serve_and_tell(
+    config: Config,
+    listener: TcpListener,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+    ready: oneshot::Sender<()>,
+) -> Result<(), Error> {
     let plane = open(config, clock, stop.clone()).await?;
+    // Whoever does not wait for it need not hear it.
+    drop(ready.send(()));
     let (grace, connections_max) = (plane.config.stop_grace, plane.config.connections_max);
     let (store, gateway) = (plane.store.clone(), plane.gateway.clone());
     let mut supervisor = Supervisor::new(stop.clone());

@@ -399,3 +399,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,11 @@
 
 use axum::{
     Json, Router,
-    extract::{Path, Request, State},
+    extract::{DefaultBodyLimit, Path, Query, Request, State},
     http::StatusCode,
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use checkfu_shared::{
     event::Body,
@@ -20,6 +20,7 @@ use checkfu_shared::{
         pairing::{Host, Nonce, Paired, Token},
         recover::{Recover, Recovered, Verdict},
         renew::{Directives, Gateway, Renewed},
+        settlement::UploadReply,
     },
     secret::Secret,
 };
@@ -66,6 +67,7 @@ pub(crate) struct World {
     pub(crate) tokens: u64,
     pub(crate) pairs: Vec<Value>,
     pub(crate) authorizations: Vec<String>,
+    pub(crate) uploaded: Vec<u8>,
 }
 
 pub(crate) type Shared = Arc<Mutex<World>>;
@@ -125,6 +127,7 @@ impl Rig {
             tokens: 0,
             pairs: Vec::new(),
             authorizations: Vec::new(),
+            uploaded: Vec::new(),
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -181,8 +184,14 @@ fn routes(world: Shared) -> Router {
         .route("/v1/runner/claims/{id}/directives", post(directives))
         .route("/v1/runner/claims/{id}/events", post(events))
         .route("/v1/runner/claims/{id}/deltas", post(|| async { Json(json!({})) }))
+        .route(
+            "/v1/runner/claims/{id}/history",
+            get(|| async { Json(json!({"events": [], "has_more": true})) }),
+        )
+        .route("/v1/runner/uploads/{id}", put(upload))
         .route("/v1/runner/recover", post(recover))
         .route("/v1/runner/close", post(|| async { Json(json!({})) }))
+        .layer(DefaultBodyLimit::disable())
         .layer(middleware::from_fn_with_state(Arc::clone(&world), faulty))
         .with_state(world)
 }
@@ -268,6 +277,21 @@ async fn recover(State(world): State<Shared>, Json(request): Json<Recover>) -> J
     let mut world = world.lock().unwrap();
     world.recovered.push(request);
     Json(Recovered { claims: std::mem::take(&mut world.verdicts) })
+}
+
+/// Keeps what comes at the right place.
+async fn upload(
+    State(world): State<Shared>,
+    Query(query): Query<HashMap<String, u64>>,
+    body: axum::body::Bytes,
+) -> Response {
+    let mut world = world.lock().unwrap();
+    let have = world.uploaded.len() as u64;
+    if query["offset"] != have {
+        return refusal(&Problem::new(Code::UploadOffset, "Elsewhere.").with("offset", have));
+    }
+    world.uploaded.extend_from_slice(&body);
+    Json(UploadReply { offset: world.uploaded.len() as u64 }).into_response()
 }
 
 /// Takes a batch by the rules that the real server runs, too.

@@ -28,7 +28,7 @@ use checkfu_shared::{id::InstanceId, protocol::pairing};
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, watch},
-    task::{JoinHandle, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
 };
 
 /// How long sessions have for their clean-up after they were cancelled.
@@ -59,6 +59,8 @@ pub enum Finished {
     Abandoned,
     /// Another machine runs under this identity.
     IdentityInUse,
+    /// The task that takes work ended by a defect.
+    Failed,
 }
 
 /// Everything a start needs.
@@ -131,7 +133,7 @@ pub async fn run(start: Start, executor: Executor) -> Result<Finished, Error> {
     keeping.abort();
     let _ = keeping.await;
     tokio::task::spawn_blocking(move || leases.stop()).await.map_err(io::Error::from)?;
-    if finished != Finished::Abandoned {
+    if !matches!(finished, Finished::Abandoned | Finished::Failed) {
         signals::drained(&state)?;
     }
     tracing::info!(?finished, "the runner stops");
@@ -153,7 +155,9 @@ async fn work(
         biased;
         // What was not asked about stays on the disk for the next start.
         _ = stop.wait_for(|stop| *stop > Stop::Go) => {}
-        _ = recovery::recover(&host, &slots, &mut holds) => {}
+        _ = recovery::recover(&host, &slots, &mut holds) => {
+            idle.send_replace(Idle::Asking);
+        }
     }
     if only_finish {
         idle.send_replace(Idle::Stopping);
@@ -161,6 +165,16 @@ async fn work(
         return;
     }
     Poll { host, slots, labels, idle }.run(holds).await;
+}
+
+fn ended(worked: Result<(), JoinError>) -> Finished {
+    match worked {
+        Ok(()) => Finished::Drained,
+        Err(error) => {
+            tracing::error!(%error, "the task that takes work has failed; this is a defect of the runner");
+            Finished::Failed
+        }
+    }
 }
 
 /// The order of stopping, in one place.
@@ -174,8 +188,8 @@ async fn until_finished(
 ) -> Finished {
     let in_use = standing.wait_for(|standing| matches!(standing, Standing::InUse { .. }));
     tokio::select! {
-        _ = &mut work => return Finished::Drained,
-        _ = in_use => {
+        worked = &mut work => return ended(worked),
+        Ok(_) = in_use => {
             // Whatever ran here belongs to the other machine now.
             stop.send_replace(Stop::Cancel);
             let _ = tokio::time::timeout(CANCEL_GRACE, &mut work).await;
@@ -192,7 +206,7 @@ async fn until_finished(
     }
     stop.send_replace(Stop::Drain);
     tokio::select! {
-        _ = &mut work => return Finished::Drained,
+        worked = &mut work => return ended(worked),
         () = tokio::time::sleep(config.drain) => tracing::warn!("the time to drain is over: sessions are cancelled"),
         () = signals.next() => tracing::warn!("second signal: sessions are cancelled"),
     }

@@ -15,6 +15,7 @@ use std::{
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -116,8 +117,14 @@ pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
         .map_err(|error| Failure::local(format!("The address listened on is not known: {error}.")))?;
     let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let stop = CancellationToken::new();
-    let serving = checkfu::serve(config, listener, Arc::new(SystemClock), stop.clone());
+    let (ready, is_ready) = oneshot::channel();
+    let serving = checkfu::serve_and_tell(config, listener, Arc::new(SystemClock), stop.clone(), ready);
     let mut serving = std::pin::pin!(serving);
+    // Said only now: who reads the line may read the key of the first start next.
+    tokio::select! {
+        ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),
+        Ok(()) = is_ready => {}
+    }
     output.line(&format!("listening on http://{address}"))?;
     tokio::select! {
         ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),

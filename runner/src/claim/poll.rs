@@ -104,6 +104,7 @@ impl Poll {
     async fn one(&self, permit: OwnedSemaphorePermit, holds: &mut JoinSet<()>, backoff: &mut Backoff) {
         let plane = &self.host.plane;
         let request_id = ClaimRequestId::mint();
+        let mut failed = false;
         loop {
             let free = u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).saturating_add(1);
             let request = ClaimRequest {
@@ -111,7 +112,8 @@ impl Poll {
                 request_id,
                 free_slots: free,
                 labels: self.labels.clone(),
-                wait_ms: plane.tempo().poll_wait_ms,
+                // After a failure a short answer tells at once whether the control plane is back.
+                wait_ms: if failed { 0 } else { plane.tempo().poll_wait_ms },
             };
             self.idle.send_if_modified(|idle| {
                 let away = matches!(idle, Idle::Away(_) | Idle::Asking | Idle::Drained);
@@ -138,6 +140,7 @@ impl Poll {
                         Error::Unreachable { retry_after, .. } => *retry_after,
                         _ => None,
                     };
+                    failed = true;
                     tracing::warn!(%error, "no work could be asked for");
                     self.idle.send_replace(Idle::Away(error.to_string()));
                     tokio::time::sleep(backoff.next(retry_after)).await;
@@ -175,7 +178,10 @@ impl Poll {
         } else if drained {
             tokio::time::sleep(spread(Duration::from_millis(reply.tempo.poll_wait_ms), 20)).await;
         } else if waited < QUICK && !reply.lapsed {
-            tokio::time::sleep(spread(QUICK, 50).min(Duration::from_millis(reply.tempo.poll_wait_ms))).await;
+            tokio::time::sleep(
+                spread(QUICK, 50).min(Duration::from_millis(reply.tempo.poll_wait_ms.max(50))),
+            )
+            .await;
         }
     }
 }

@@ -62,7 +62,7 @@ impl Loop {
                 gone.lock().unwrap().push(session);
                 Box::pin(async {})
             }),
-            list: Arc::new(|| Box::pin(async { Vec::new() })),
+            list: Arc::new(|| Box::pin(async { Some(Vec::new()) })),
             ready: readiness,
         };
         let leases = LeaseThread::start().unwrap();

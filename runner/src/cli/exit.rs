@@ -52,6 +52,7 @@ impl From<supervisor::Finished> for Exit {
             supervisor::Finished::Cancelled => Self::Cancelled,
             supervisor::Finished::Abandoned => Self::Abandoned,
             supervisor::Finished::IdentityInUse => Self::IdentityInUse,
+            supervisor::Finished::Failed => Self::Failure,
         }
     }
 }

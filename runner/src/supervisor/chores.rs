@@ -23,10 +23,8 @@ pub(super) fn now() -> Timestamp {
 pub(super) async fn inventory(host: Arc<Host>) {
     loop {
         tokio::time::sleep(spread(INVENTORY, 10)).await;
-        if host.executor.ready.borrow().is_err() {
-            continue;
-        }
-        let sandboxes = (host.executor.list)().await;
+        // Saying "none" when Docker is away would give up sandboxes that are still there.
+        let Some(sandboxes) = (host.executor.list)().await else { continue };
         match host.plane.inventory(sandboxes.clone()).await {
             Ok(reply) => {
                 // Only what we named: an answer can never reach further than the question.
@@ -47,8 +45,17 @@ pub(super) async fn revocation(host: Arc<Host>) {
         if standing.wait_for(|standing| matches!(standing, Standing::Revoked)).await.is_err() {
             return;
         }
-        for session in (host.executor.list)().await {
-            (host.executor.dispose)(session).await;
+        match (host.executor.list)().await {
+            Some(sessions) => {
+                for session in sessions {
+                    (host.executor.dispose)(session).await;
+                }
+            }
+            None => {
+                // Docker is away; nothing can run meanwhile, and it is asked again.
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                continue;
+            }
         }
         if standing.wait_for(|standing| !matches!(standing, Standing::Revoked)).await.is_err() {
             return;
@@ -59,6 +66,7 @@ pub(super) async fn revocation(host: Arc<Host>) {
 /// Keeps the status file current.
 pub(super) async fn report(state: State, host: Arc<Host>, mut idle: watch::Receiver<Idle>, template: Status) {
     let mut stop = host.stop.clone();
+    let mut standing = host.plane.standing();
     loop {
         let now_showing =
             shown(&host, &idle.borrow_and_update(), *stop.borrow_and_update(), template.clone());
@@ -72,6 +80,7 @@ pub(super) async fn report(state: State, host: Arc<Host>, mut idle: watch::Recei
         tokio::select! {
             changed = idle.changed() => if changed.is_err() { tokio::time::sleep(REPORT).await },
             _ = stop.changed() => {}
+            Ok(()) = standing.changed() => {}
             () = tokio::time::sleep(REPORT) => {}
         }
     }

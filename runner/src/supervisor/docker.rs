@@ -57,13 +57,12 @@ async fn dispose(docker: Option<Docker>, session: SessionId) {
     }
 }
 
-async fn list(docker: Option<Docker>) -> Vec<SessionId> {
-    let Some(docker) = docker else { return Vec::new() };
-    match docker.list().await {
-        Ok(listed) => listed.into_iter().map(|listed| listed.session_id).collect(),
+async fn list(docker: Option<Docker>) -> Option<Vec<SessionId>> {
+    match docker?.list().await {
+        Ok(listed) => Some(listed.into_iter().map(|listed| listed.session_id).collect()),
         Err(error) => {
             tracing::warn!(%error, "the sandboxes cannot be listed");
-            Vec::new()
+            None
         }
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 pub type Run = dyn Fn(Held) -> BoxFuture<'static, Ended> + Send + Sync;
 /// Removes the sandbox of a session; that there is none is success.
 pub type Dispose = dyn Fn(SessionId) -> BoxFuture<'static, ()> + Send + Sync;
-/// Names the sessions that have a sandbox here.
-pub type List = dyn Fn() -> BoxFuture<'static, Vec<SessionId>> + Send + Sync;
+/// Names the sessions that have a sandbox here; `None` when that cannot be known now.
+pub type List = dyn Fn() -> BoxFuture<'static, Option<Vec<SessionId>>> + Send + Sync;
 
 /// Whether sandboxes can be made, or why not.
 pub type Readiness = Result<(), String>;
