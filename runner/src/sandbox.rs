@@ -25,7 +25,7 @@ use engine::Engine;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicBool},
 };
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -112,6 +112,8 @@ struct Inner {
     slots: Mutex<HashMap<SessionId, Slot>>,
     tasks: TaskTracker,
     since: Instant,
+    /// Set once the daemon has refused to give a sandbox more open files than it has itself.
+    few_files: AtomicBool,
 }
 
 /// What this process knows of one session's container.
@@ -137,6 +139,7 @@ impl Docker {
                 slots,
                 tasks: TaskTracker::new(),
                 since: Instant::now(),
+                few_files: AtomicBool::new(false),
             }),
         })
     }

@@ -42,34 +42,56 @@ impl Hold {
     pub(super) async fn freeze(&self) -> Result<(), Error> {
         // Calls are refused from now on, even when the pause itself fails.
         self.frozen.store(true, Ordering::Release);
-        let mut reasons = self.reasons.lock().await;
-        if !reasons.any() {
-            self.engine.pause(&self.name).await?;
-        }
-        reasons.frozen = true;
-        Ok(())
+        let hold = self.clone();
+        self.to_its_end(async move {
+            let mut reasons = hold.reasons.lock().await;
+            if !reasons.any() {
+                hold.engine.pause(&hold.name).await?;
+            }
+            reasons.frozen = true;
+            Ok(())
+        })
+        .await
     }
 
     pub(super) async fn thaw(&self) -> Result<(), Error> {
-        let mut reasons = self.reasons.lock().await;
-        let after = Reasons { frozen: false, ..*reasons };
-        // Where the freeze could not pause there is nothing to undo.
-        if reasons.frozen && !after.any() {
-            self.engine.unpause(&self.name).await?;
-        }
-        *reasons = after;
-        self.frozen.store(false, Ordering::Release);
-        Ok(())
+        let hold = self.clone();
+        self.to_its_end(async move {
+            let mut reasons = hold.reasons.lock().await;
+            let after = Reasons { frozen: false, ..*reasons };
+            // Where the freeze could not pause there is nothing to undo.
+            if reasons.frozen && !after.any() {
+                hold.engine.unpause(&hold.name).await?;
+            }
+            *reasons = after;
+            hold.frozen.store(false, Ordering::Release);
+            Ok(())
+        })
+        .await
     }
 
     /// Pauses until the guard is released or dropped.
     pub(crate) async fn capture(&self) -> Result<CaptureGuard, Error> {
-        let mut reasons = self.reasons.lock().await;
-        if !reasons.any() {
-            self.engine.pause(&self.name).await?;
-        }
-        reasons.captures += 1;
-        Ok(CaptureGuard { hold: Some(self.clone()) })
+        let hold = self.clone();
+        self.to_its_end(async move {
+            let mut reasons = hold.reasons.lock().await;
+            if !reasons.any() {
+                hold.engine.pause(&hold.name).await?;
+            }
+            reasons.captures += 1;
+            drop(reasons);
+            Ok(CaptureGuard { hold: Some(hold) })
+        })
+        .await
+    }
+
+    /// In a task of its own: the daemon carries out a request whose caller was dropped, so the books must be kept
+    /// for it as well. What such a caller would have got is dropped, which releases it.
+    async fn to_its_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.tasks.spawn(change).await.map_err(|error| Error::host("change a pause", &error))?
     }
 
     async fn release(self) -> Result<(), Error> {
@@ -95,11 +117,7 @@ pub(crate) struct CaptureGuard {
 impl CaptureGuard {
     pub(crate) async fn release(mut self) -> Result<(), Error> {
         match self.hold.take() {
-            // In a task of its own: a caller that is dropped now must not leave the container paused.
-            Some(hold) => {
-                let tasks = hold.tasks.clone();
-                tasks.spawn(hold.release()).await.map_err(|error| Error::host("end a pause", &error))?
-            }
+            Some(hold) => hold.clone().to_its_end(hold.release()).await,
             None => Ok(()),
         }
     }

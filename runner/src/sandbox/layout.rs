@@ -1,16 +1,9 @@
-//! The directories that a sandbox has before its first process starts, as the archives that make them.
+//! The directories that a sandbox has before its first process starts, as the archive that makes them.
 //! Parents belong to root, so that the sandbox's user can never put a link in the place of a directory we read.
 
 use super::spec::{self, OUTPUTS, WORKSPACE};
 use checkfu_shared::environment::Profile;
 use std::io;
-
-/// One archive to put below `path`, uncompressed.
-#[derive(Debug)]
-pub(super) struct Upload {
-    pub(super) path: &'static str,
-    pub(super) tar: Vec<u8>,
-}
 
 struct Directory {
     path: &'static str,
@@ -18,18 +11,20 @@ struct Directory {
     mode: u32,
 }
 
-/// The archives for a profile, in order. A read-only root takes none: there each writable volume gets its owner.
-pub(super) fn uploads(profile: Profile) -> io::Result<Vec<Upload>> {
-    if profile == Profile::Locked {
-        return spec::volumes(profile)
-            .iter()
-            .map(|(path, _)| {
-                let own = Directory { path: ".", owner: spec::user_id(profile), mode: 0o755 };
-                Ok(Upload { path, tar: archive(&[own])? })
-            })
-            .collect();
+/// The archive to put at the root of a container that was not started yet, uncompressed.
+pub(super) fn archive(profile: Profile) -> io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for directory in directories(profile) {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(directory.mode);
+        header.set_uid(directory.owner);
+        header.set_gid(directory.owner);
+        header.set_size(0);
+        let path = format!("{}/", directory.path.trim_start_matches('/'));
+        tar.append_data(&mut header, path, io::empty())?;
     }
-    Ok(vec![Upload { path: "/", tar: archive(&directories(profile))? }])
+    tar.into_inner()
 }
 
 fn directories(profile: Profile) -> Vec<Directory> {
@@ -50,27 +45,13 @@ fn directories(profile: Profile) -> Vec<Directory> {
     ]
 }
 
-fn archive(directories: &[Directory]) -> io::Result<Vec<u8>> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for directory in directories {
-        let mut header = tar::Header::new_ustar();
-        header.set_entry_type(tar::EntryType::Directory);
-        header.set_mode(directory.mode);
-        header.set_uid(directory.owner);
-        header.set_gid(directory.owner);
-        header.set_size(0);
-        let path = format!("{}/", directory.path.trim_start_matches('/'));
-        tar.append_data(&mut header, path, io::empty())?;
-    }
-    tar.into_inner()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entries(upload: &Upload) -> Vec<(String, u64, u32)> {
-        let mut archive = tar::Archive::new(upload.tar.as_slice());
+    fn entries(profile: Profile) -> Vec<(String, u64, u32)> {
+        let bytes = archive(profile).unwrap();
+        let mut archive = tar::Archive::new(bytes.as_slice());
         let entries = archive.entries().unwrap().map(|entry| {
             let entry = entry.unwrap();
             let header = entry.header();
@@ -83,9 +64,7 @@ mod tests {
 
     #[test]
     fn the_user_owns_its_directories_and_not_their_parents() {
-        let uploads = uploads(Profile::Standard).unwrap();
-        assert_eq!(uploads[0].path, "/");
-        let made = entries(&uploads[0]);
+        let made = entries(Profile::Standard);
         for (path, owner) in [
             ("workspace/", 1000),
             ("mnt/session/", 0),
@@ -100,15 +79,15 @@ mod tests {
 
     #[test]
     fn root_owns_everything_in_its_profile() {
-        assert!(entries(&uploads(Profile::Root).unwrap()[0]).iter().all(|entry| entry.1 == 0));
+        assert!(entries(Profile::Root).iter().all(|entry| entry.1 == 0));
     }
 
     #[test]
-    fn each_volume_of_a_locked_sandbox_gets_its_owner() {
-        let uploads = uploads(Profile::Locked).unwrap();
-        assert_eq!(uploads.len(), spec::volumes(Profile::Locked).len());
-        for upload in &uploads {
-            assert_eq!(entries(upload), [("./".to_owned(), 1000, 0o755)]);
+    fn every_volume_of_a_locked_sandbox_gets_its_owner() {
+        let made = entries(Profile::Locked);
+        for (path, _) in spec::volumes(Profile::Locked) {
+            let entry = format!("{}/", path.trim_start_matches('/'));
+            assert!(made.iter().any(|made| made.0 == entry && made.1 == 1000), "{path}");
         }
     }
 }

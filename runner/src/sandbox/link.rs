@@ -150,15 +150,15 @@ fn refuse(command: Command, error: &Error) {
 }
 
 impl Line {
-    /// Attaches to a container that must still run. A daemon that is away is waited for.
+    /// Attaches to a container that must still run. A daemon that is away is waited for, and so is the end of a
+    /// pause: a paused container takes no attach.
     async fn attach_again(&self) -> Result<AttachContainerResults, Error> {
-        let give_up = Instant::now() + ENGINE_PATIENCE;
+        let mut give_up = Instant::now() + ENGINE_PATIENCE;
         loop {
             let attempt = async {
-                match self.engine.inspect(&self.name).await? {
-                    Some(found) if found.state.as_ref().and_then(|state| state.running) == Some(true) => {
-                        self.engine.attach(&self.name).await
-                    }
+                match self.engine.inspect(&self.name).await?.and_then(|found| found.state) {
+                    Some(state) if state.paused == Some(true) => Err(Error::Frozen),
+                    Some(state) if state.running == Some(true) => self.engine.attach(&self.name).await,
                     _ => Err(Error::Lost),
                 }
             };
@@ -167,6 +167,10 @@ impl Line {
                 attempt = attempt => attempt,
             };
             match attempt {
+                Err(Error::Frozen) => {
+                    give_up = Instant::now() + ENGINE_PATIENCE;
+                    sleep(Duration::from_millis(250)).await;
+                }
                 Err(Error::Unavailable { .. } | Error::Engine { .. }) if Instant::now() < give_up => {
                     sleep(Duration::from_millis(250)).await;
                 }

@@ -14,10 +14,18 @@ use super::{
 };
 use bollard::{
     container::AttachContainerResults,
-    models::{ContainerInspectResponse, ContainerStateStatusEnum as Status},
+    models::{ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum as Status},
 };
-use checkfu_shared::{environment::Network, id::SessionId};
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use checkfu_shared::{
+    environment::{Network, Profile},
+    id::SessionId,
+};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -140,11 +148,10 @@ impl Docker {
         match plan(found.as_ref(), &self.inner.config.instance, open.session_id) {
             Plan::Refuse => Err(Error::NameTaken { name: name.to_owned() }),
             Plan::Adopt { paused } => {
-                let attached = engine.attach(name).await?;
                 if paused {
                     engine.unpause(name).await?;
                 }
-                Ok((How::Adopted, attached))
+                Ok((How::Adopted, engine.attach(name).await?))
             }
             Plan::Restart => Ok((How::Restarted, self.attach_and_start(name).await?)),
             Plan::Finish => {
@@ -165,10 +172,41 @@ impl Docker {
     }
 
     async fn create(&self, open: &Open, name: &str) -> Result<(Image, AttachContainerResults), Error> {
-        let config = &self.inner.config;
-        let reference = open.spec.image.as_deref().unwrap_or(&config.default_image);
+        let reference = open.spec.image.as_deref().unwrap_or(&self.inner.config.default_image);
         let image = self.inner.engine.image(reference).await?;
-        let body = spec::container(&Blueprint {
+        let few_files = self.inner.few_files.load(Ordering::Relaxed);
+        match self.create_from(open, name, &image, few_files).await {
+            Err(error) if exceeds_limit(&error) && !few_files => {
+                tracing::warn!(
+                    "this Docker daemon cannot raise the limit on open files; sandboxes get its own"
+                );
+                self.inner.few_files.store(true, Ordering::Relaxed);
+                self.inner.engine.remove(name).await?;
+                let attached = self.create_from(open, name, &image, true).await?;
+                Ok((image, attached))
+            }
+            created => created.map(|attached| (image, attached)),
+        }
+    }
+
+    async fn create_from(
+        &self,
+        open: &Open,
+        name: &str,
+        image: &Image,
+        few_files: bool,
+    ) -> Result<AttachContainerResults, Error> {
+        let body = self.body(open, image, few_files);
+        if self.inner.engine.create(name, body).await?.is_none() {
+            return Err(Error::NameTaken { name: name.to_owned() });
+        }
+        self.lay_out(open, name).await?;
+        self.attach_and_start(name).await
+    }
+
+    fn body(&self, open: &Open, image: &Image, few_files: bool) -> ContainerCreateBody {
+        let config = &self.inner.config;
+        spec::container(&Blueprint {
             spec: &open.spec,
             image: &image.id,
             image_path: image.path.as_deref(),
@@ -179,20 +217,27 @@ impl Docker {
             toolbox: &config.toolbox,
             net_dir: &self.net_dir(open.session_id),
             runtime: config.runtime.as_deref(),
-        });
-        if self.inner.engine.create(name, body).await?.is_none() {
-            return Err(Error::NameTaken { name: name.to_owned() });
-        }
-        self.lay_out(open, name).await?;
-        Ok((image, self.attach_and_start(name).await?))
+            open_files: (!few_files).then_some(spec::OPEN_FILES),
+        })
     }
 
     async fn lay_out(&self, open: &Open, name: &str) -> Result<(), Error> {
-        let uploads = layout::uploads(open.spec.profile);
-        for upload in uploads.map_err(|error| Error::host("prepare a sandbox", &error))? {
-            self.inner.engine.put(name, upload.path, upload.tar).await?;
+        let engine = &self.inner.engine;
+        let archive = layout::archive(open.spec.profile);
+        let archive = archive.map_err(|error| Error::host("prepare a sandbox", &error))?;
+        if open.spec.profile != Profile::Locked {
+            return engine.put(name, "/", archive).await;
         }
-        Ok(())
+        // Docker writes nothing to a read-only root, and never changes the owner of the directory it extracts to.
+        // A twin that is never started has the same volumes and takes the archive.
+        let twin = spec::twin_name(name);
+        let reference = open.spec.image.as_deref().unwrap_or(&self.inner.config.default_image);
+        let image = engine.image(reference).await?;
+        engine.remove(&twin).await?;
+        engine.create(&twin, spec::writable(self.body(open, &image, true))).await?;
+        let put = engine.put(&twin, "/", archive).await;
+        engine.remove(&twin).await?;
+        put
     }
 
     /// The attach comes first: what the toolbox says before anybody listens would be lost.
@@ -233,8 +278,10 @@ impl Docker {
         let _one_at_a_time = gate.lock().await;
         self.close_open(session).await;
         let name = spec::container_name(&self.inner.config.instance, session);
-        if self.is_ours(&name).await? {
-            self.inner.engine.remove(&name).await?;
+        for name in [spec::twin_name(&name), name] {
+            if self.is_ours(&name).await? {
+                self.inner.engine.remove(&name).await?;
+            }
         }
         let own = format!("{}={}", spec::LABEL_INSTANCE, self.inner.config.instance);
         self.inner.engine.remove_volumes([own, format!("{}={session}", spec::LABEL_SESSION)]).await?;
@@ -257,6 +304,11 @@ impl Docker {
     fn forget(&self, session: SessionId) {
         self.slots().retain(|known, slot: &mut Slot| *known != session || slot.live.strong_count() > 0);
     }
+}
+
+/// Whether the runtime was not allowed to set a limit of a process.
+fn exceeds_limit(error: &Error) -> bool {
+    matches!(error, Error::Engine { detail, .. } if detail.contains("rlimit"))
 }
 
 fn ours(labels: &HashMap<String, String>, instance: &str) -> bool {

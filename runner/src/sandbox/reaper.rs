@@ -67,6 +67,9 @@ fn listed(summary: &ContainerSummary, instance: &str) -> Option<Listed> {
     if labels.get(spec::LABEL_INSTANCE)? != instance {
         return None;
     }
+    if labels.get(spec::LABEL_ROLE).is_some_and(|role| role != "sandbox") {
+        return None;
+    }
     // Without a readable creation it counts as created at the daemon's own instant, in seconds.
     let created = labels.get(spec::LABEL_CREATED).and_then(|text| text.parse().ok());
     let created = created

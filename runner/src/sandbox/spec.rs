@@ -17,6 +17,8 @@ use checkfu_shared::{
 use ring::digest;
 use std::{collections::HashMap, path::Path};
 
+/// Open files that a sandbox's processes may have each.
+pub const OPEN_FILES: i64 = 65_536;
 /// The working directory of every sandbox.
 pub const WORKSPACE: &str = "/workspace";
 /// Where a session leaves what it wants to hand over.
@@ -34,12 +36,11 @@ pub const LABEL_INSTANCE: &str = "checkfu.instance";
 pub const LABEL_SESSION: &str = "checkfu.session";
 /// The label with the epoch that made the container.
 pub const LABEL_EPOCH: &str = "checkfu.epoch";
-/// The label with what the container or volume is for; `sandbox` so far.
+/// The label with what the container is for: `sandbox`, or `volumes`.
 pub const LABEL_ROLE: &str = "checkfu.role";
 /// The label with the instant of creation.
 pub const LABEL_CREATED: &str = "checkfu.created";
 
-const NOFILE: i64 = 65_536;
 const FILE_BYTES: i64 = 4 << 30;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What root inside needs for package managers; everything else stays dropped.
@@ -69,6 +70,8 @@ pub struct Blueprint<'a> {
     pub net_dir: &'a Path,
     /// Another OCI runtime, such as `runsc`.
     pub runtime: Option<&'a str>,
+    /// Open files per process; `None` is what the daemon itself has, where it may not give more than that.
+    pub open_files: Option<i64>,
 }
 
 /// The name of a session's container: the same for the same instance and session, so that it is found again.
@@ -77,6 +80,24 @@ pub fn container_name(instance: &str, session: SessionId) -> String {
     let digest = digest::digest(&digest::SHA256, instance.as_bytes());
     let tag: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     format!("checkfu-{tag}-{session}")
+}
+
+/// The name of the container through which the volumes of a sandbox with a read-only root get their owners.
+#[must_use]
+pub fn twin_name(name: &str) -> String {
+    format!("{name}-volumes")
+}
+
+/// The same container with a writable root, never to be started.
+#[must_use]
+pub fn writable(mut body: ContainerCreateBody) -> ContainerCreateBody {
+    if let Some(host) = &mut body.host_config {
+        host.readonly_rootfs = Some(false);
+    }
+    if let Some(labels) = &mut body.labels {
+        labels.insert(LABEL_ROLE.to_owned(), "volumes".to_owned());
+    }
+    body
 }
 
 /// The numeric user that everything in a sandbox runs as.
@@ -176,7 +197,7 @@ fn host_config(plan: &Blueprint<'_>) -> HostConfig {
         memory_swap: Some(memory),
         nano_cpus: Some(i64::from(limits.cpu_millis) * 1_000_000),
         pids_limit: Some(i64::from(limits.pids)),
-        ulimits: Some(vec![ulimit("nofile", NOFILE), ulimit("core", 0), ulimit("fsize", FILE_BYTES)]),
+        ulimits: Some(ulimits(plan.open_files)),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -190,6 +211,11 @@ fn host_config(plan: &Blueprint<'_>) -> HostConfig {
         runtime: plan.runtime.map(str::to_owned),
         ..Default::default()
     }
+}
+
+fn ulimits(open_files: Option<i64>) -> Vec<ResourcesUlimits> {
+    let open_files = open_files.map(|count| ulimit("nofile", count));
+    open_files.into_iter().chain([ulimit("core", 0), ulimit("fsize", FILE_BYTES)]).collect()
 }
 
 fn ulimit(name: &str, value: i64) -> ResourcesUlimits {

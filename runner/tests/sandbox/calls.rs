@@ -1,7 +1,7 @@
 //! Calls over the attach: once only, found again, and typed when the sandbox is gone.
 
 use crate::rig::{Rig, bash, docker, run, spec, text, until, until_running};
-use checkfu_runner::sandbox::{Error, How, Known};
+use checkfu_runner::sandbox::{Error, How, Known, Request};
 use checkfu_toolbox::call::{Tool, Write};
 use std::time::Duration;
 
@@ -44,11 +44,7 @@ async fn calls_run_side_by_side_and_large_ones_arrive_whole() {
     let sandbox = rig.sandbox().await;
     let content = "0123456789abcdef".repeat(200_000);
     let write = Tool::Write(Write { file_path: "big".into(), content: content.clone() });
-    let request = |id: &str, tool| checkfu_runner::sandbox::Request {
-        call_id: id.to_owned(),
-        thread: "other".to_owned(),
-        tool,
-    };
+    let request = |id: &str, tool| Request { call_id: id.to_owned(), thread: "other".to_owned(), tool };
     let slow = sandbox.call(bash("slow", "while [ ! -s /workspace/big ]; do sleep .05; done; echo seen"));
     let (slow, written) = tokio::join!(slow, sandbox.call(request("w", write)));
     assert!(!written.unwrap().is_error);
@@ -103,8 +99,10 @@ async fn a_runner_that_comes_back_finds_the_call_it_left() {
     assert_eq!(opened.how, How::Adopted);
     let sandbox = opened.sandbox;
     assert_eq!(sandbox.known("c1").await.unwrap(), Known::Running);
-    let (found, _) =
-        tokio::join!(sandbox.call(bash("c1", command)), sandbox.call(bash("c2", "touch /workspace/go")));
+    let (found, _) = tokio::join!(sandbox.call(bash("c1", command)), async {
+        let elsewhere = Request { thread: "other".into(), ..bash("c2", "touch /workspace/go") };
+        sandbox.call(elsewhere).await.unwrap()
+    });
     assert_eq!(text(&found.unwrap()), "run\n");
 }
 

@@ -86,8 +86,8 @@ async fn privileges_namespaces_and_the_toolbox_are_out_of_reach() {
 async fn limits_are_in_force_and_ordinary_programs_work() {
     let rig = Rig::start().await;
     let sandbox = rig.sandbox().await;
-    let limits = run(&sandbox, "c1", "ulimit -n; ulimit -c; ulimit -f").await;
-    assert_eq!(limits.split_whitespace().take(2).collect::<Vec<_>>(), ["65536", "0"], "{limits}");
+    // In units of 1 KiB. The limit on open files depends on what the daemon may give.
+    assert_eq!(run(&sandbox, "c1", "ulimit -c; ulimit -f").await, "0\n4194304\n");
     let work = "git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && \
         git log --oneline | wc -l && python3 -c 'import threading,subprocess; \
         t=threading.Thread(target=lambda: print(subprocess.check_output([\"echo\",\"ok\"]).decode(), end=\"\")); t.start(); t.join()'";

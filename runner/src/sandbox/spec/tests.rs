@@ -28,6 +28,7 @@ fn built(spec: &Spec) -> Value {
         toolbox: Path::new("/opt/toolbox"),
         net_dir: Path::new("/var/net"),
         runtime: None,
+        open_files: Some(OPEN_FILES),
     }))
     .unwrap()
 }
