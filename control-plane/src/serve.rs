@@ -81,8 +81,9 @@ pub async fn serve_and_tell(
     ready: oneshot::Sender<()>,
 ) -> Result<(), Error> {
     let plane = open(config, clock, stop.clone()).await?;
-    // Whoever does not wait for it need not hear it.
-    drop(ready.send(()));
+    if ready.send(()).is_err() {
+        tracing::trace!("nobody waits for the server to be ready");
+    }
     let (grace, connections_max) = (plane.config.stop_grace, plane.config.connections_max);
     let (store, gateway) = (plane.store.clone(), plane.gateway.clone());
     let mut supervisor = Supervisor::new(stop.clone());

@@ -1,3 +1,5 @@
+//! Which entries of `tools` are taken, and what they resolve to.
+
 use super::*;
 use checkfu_shared::problem::Code;
 

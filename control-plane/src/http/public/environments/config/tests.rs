@@ -1,3 +1,5 @@
+//! Which configurations compile, to what, and which are refused.
+
 use super::*;
 use crate::http::auth::Dialect;
 

@@ -1,3 +1,5 @@
+//! What may be said to a session, by whom and in which form.
+
 use super::*;
 use crate::registry::Role;
 use checkfu_shared::{
