@@ -35,12 +35,7 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::Failure, format!("the system gives no threads: {error}")))?;
     let finished = runtime.block_on(async {
         let sandbox = config.sandbox(&state, identity.runner_id);
-        let (executor, watching) = supervisor::docker::executor(sandbox, |held, _| {
-            Box::pin(async move {
-                drop(held);
-                checkfu_runner::session::Ended::Unsettled
-            })
-        });
+        let (executor, watching) = supervisor::docker::executor(sandbox, supervisor::docker::session);
         let start = Start { state, identity, config, machine: pairing::this_host() };
         let finished = supervisor::run(start, executor).await;
         watching.abort();

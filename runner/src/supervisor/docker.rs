@@ -5,7 +5,7 @@ use super::executor::{Executor, Readiness};
 use crate::{
     claim::Held,
     sandbox::{self, Docker},
-    session::Ended,
+    session::{self, Ended},
 };
 use checkfu_shared::id::SessionId;
 use futures_util::future::BoxFuture;
@@ -17,6 +17,13 @@ const CHECK_AWAY: Duration = Duration::from_secs(3);
 
 /// Runs one claim in a sandbox of this Docker.
 pub type Run = fn(Held, Docker) -> BoxFuture<'static, Ended>;
+
+/// What runs claims of a real runner: the session executor.
+#[must_use]
+pub fn session(held: Held, docker: Docker) -> BoxFuture<'static, Ended> {
+    let keep_ms = held.plane.tempo().keep_ms;
+    Box::pin(session::run(held, session::Deps { docker, keep_ms }))
+}
 
 /// The executor over Docker, and the task that watches it. Call it within a runtime.
 #[must_use]
