@@ -1,3 +1,5 @@
+//! Whole turns of a session, claim by claim, over a scripted log, sandbox and model.
+
 mod stage;
 
 use super::{transcript::OUTPUT_TRUNCATED, *};

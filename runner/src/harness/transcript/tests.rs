@@ -1,3 +1,5 @@
+//! The conversation by examples, and for any log that may be: always valid, always the same.
+
 use super::*;
 use crate::model::{Content, Message, Role};
 use checkfu_shared::{

@@ -1,3 +1,5 @@
+//! What a reply is logged as, and how each open call is closed.
+
 use super::*;
 use checkfu_shared::{
     event::{Confirmation, Event, ToolConfirmation},
