@@ -3,6 +3,7 @@
 //! taken, and an archive without its end never counts as whole.
 
 mod archive;
+mod piecemeal;
 mod spool;
 mod take;
 
@@ -11,10 +12,11 @@ pub use take::{CapturedFile, Limits};
 use crate::sandbox::{Error as SandboxError, Sandbox, spec::OUTPUTS};
 use futures_util::{Stream, StreamExt as _};
 use std::{path::Path, time::Duration};
+use take::Taker;
 use tokio::{sync::mpsc, time::Instant};
 
-/// How long one reading may take; what a sandbox makes artificially long is cut off here.
-const READ_WAIT: Duration = Duration::from_secs(120);
+/// How long one reading of everything may take.
+const READ_WAIT: Duration = Duration::from_secs(60);
 /// How long the daemon may send nothing.
 const PIECE_WAIT: Duration = Duration::from_secs(20);
 /// Pieces that wait for the disk.
@@ -82,8 +84,15 @@ impl Sandbox {
 
     async fn capture_paused(&self, spool: &Path, limits: Limits) -> Result<Capture, Error> {
         let archive = || self.engine().get(self.container(), OUTPUTS);
-        match read(archive(), spool, limits).await {
+        let first = match read(archive(), spool, limits).await {
             Err(Error::Incomplete) => read(archive(), spool, limits).await,
+            captured => captured,
+        };
+        match first {
+            Err(Error::TooSlow) => {
+                let taker = Taker::prepare(spool, limits)?;
+                piecemeal::read(self.engine(), self.container(), taker).await?.finish()
+            }
             captured => captured,
         }
     }
@@ -98,12 +107,14 @@ async fn read(
     let (pieces, queue) = mpsc::channel(QUEUE);
     let directory = spool.to_owned();
     let writer = tokio::task::spawn_blocking(move || take::run(queue, &directory, limits));
-    let sent = feed(archive, pieces).await;
+    let sent = feed(archive, pieces, READ_WAIT).await;
     // The writer ends when its queue does; its error explains a queue that was closed early.
     let taken = writer.await.map_err(|error| Error::Spool(std::io::Error::other(error)))?;
     match (sent, taken) {
         (Ok(()), taken) => taken,
-        (Err(_), Err(error @ (Error::Replaced | Error::Damaged(_) | Error::Spool(_)))) => Err(error),
+        (_, Err(error @ (Error::Replaced | Error::TooSlow | Error::Damaged(_) | Error::Spool(_)))) => {
+            Err(error)
+        }
         (Err(error), _) => Err(error),
     }
 }
@@ -111,9 +122,10 @@ async fn read(
 async fn feed(
     archive: impl Stream<Item = Result<bytes::Bytes, SandboxError>> + Send,
     pieces: mpsc::Sender<bytes::Bytes>,
+    all_wait: Duration,
 ) -> Result<(), Error> {
     let mut archive = std::pin::pin!(archive);
-    let give_up = Instant::now() + READ_WAIT;
+    let give_up = Instant::now() + all_wait;
     loop {
         let wait = PIECE_WAIT.min(give_up.saturating_duration_since(Instant::now()));
         match tokio::time::timeout(wait, archive.next()).await {

@@ -21,7 +21,7 @@ pub use error::Error;
 pub use reaper::{Listed, Reaped};
 
 use checkfu_shared::{environment, id::SessionId, time::Clock};
-use engine::Engine;
+pub(crate) use engine::Engine;
 use std::{
     collections::HashMap,
     path::PathBuf,

@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 
 const MAX_PATH_BYTES: usize = 4_096;
 const MAX_DEPTH: usize = 64;
+/// Bytes of skipped files that are read past; beyond that the archive is not worth its end.
+const MAX_SKIPPED_BYTES: u64 = 1 << 30;
 
 /// How much of the outputs is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +82,11 @@ struct Seen {
 }
 
 /// Turns the entries of one archive into a capture.
-struct Taker {
+pub(super) struct Taker {
     limits: Limits,
     spool: Spool,
     budget: Budget,
+    skipped_bytes: u64,
     root: Option<Vec<u8>>,
     seen: HashMap<Vec<u8>, Seen>,
     open: Option<(Entry, Option<Writing>)>,
@@ -102,15 +105,7 @@ pub(super) fn run(
     directory: &Path,
     limits: Limits,
 ) -> Result<Capture, Error> {
-    let mut taker = Taker {
-        limits,
-        spool: Spool::prepare(directory).map_err(Error::Spool)?,
-        budget: Budget::default(),
-        root: None,
-        seen: HashMap::new(),
-        open: None,
-        capture: Capture::default(),
-    };
+    let mut taker = Taker::prepare(directory, limits)?;
     let mut reader = Reader::new();
     while let Some(piece) = queue.blocking_recv() {
         reader.feed(&piece, &mut taker)?;
@@ -121,8 +116,7 @@ pub(super) fn run(
     if taker.root.is_none() {
         return Err(Error::Replaced);
     }
-    taker.spool.sync().map_err(Error::Spool)?;
-    Ok(taker.capture)
+    taker.finish()
 }
 
 impl Sink for Taker {
@@ -167,13 +161,47 @@ impl Sink for Taker {
 }
 
 impl Taker {
+    /// Starts afresh: what an earlier attempt left in the directory is removed.
+    pub(super) fn prepare(directory: &Path, limits: Limits) -> Result<Self, Error> {
+        Ok(Self {
+            limits,
+            spool: Spool::prepare(directory).map_err(Error::Spool)?,
+            budget: Budget::default(),
+            skipped_bytes: 0,
+            root: None,
+            seen: HashMap::new(),
+            open: None,
+            capture: Capture::default(),
+        })
+    }
+
+    pub(super) fn finish(self) -> Result<Capture, Error> {
+        self.spool.sync().map_err(Error::Spool)?;
+        Ok(self.capture)
+    }
+
+    /// Whether a file of this size may be taken; if so it is charged for.
+    pub(super) fn admit(&mut self, size: u64) -> CaptureStatus {
+        self.budget.admit(size, &self.limits)
+    }
+
+    pub(super) fn write(&mut self) -> Result<Writing, Error> {
+        self.spool.write().map_err(Error::Spool)
+    }
+
     fn begin(&mut self, entry: Entry) -> Result<(), Error> {
-        match self.budget.admit(entry.size, &self.limits) {
+        match self.admit(entry.size) {
             CaptureStatus::Captured => {
-                let writing = self.spool.write().map_err(Error::Spool)?;
+                let writing = self.write()?;
                 self.open = Some((entry, Some(writing)));
             }
-            status => self.record(entry.path, entry.size, status, None),
+            status => {
+                self.skipped_bytes = self.skipped_bytes.saturating_add(entry.size);
+                if self.skipped_bytes > MAX_SKIPPED_BYTES {
+                    return Err(Error::TooSlow);
+                }
+                self.record(entry.path, entry.size, status, None);
+            }
         }
         Ok(())
     }
@@ -190,7 +218,7 @@ impl Taker {
             self.record(path, target.size, target.status, None);
             return Ok(());
         };
-        match self.budget.admit(target.size, &self.limits) {
+        match self.admit(target.size) {
             CaptureStatus::Captured => {
                 let stored = self.spool.again(&first).map_err(Error::Spool)?;
                 self.record(path, target.size, CaptureStatus::Captured, Some(stored));
@@ -200,14 +228,14 @@ impl Taker {
         Ok(())
     }
 
-    fn record(&mut self, path: Vec<u8>, size: u64, status: CaptureStatus, stored: Option<Stored>) {
+    pub(super) fn record(&mut self, path: Vec<u8>, size: u64, status: CaptureStatus, stored: Option<Stored>) {
         if stored.is_some() || self.seen.len() < self.limits.listed {
             self.seen.insert(path.clone(), Seen { size, status, stored: stored.clone() });
         }
         self.list(path, size, status, stored);
     }
 
-    fn list(&mut self, path: Vec<u8>, size: u64, status: CaptureStatus, stored: Option<Stored>) {
+    pub(super) fn list(&mut self, path: Vec<u8>, size: u64, status: CaptureStatus, stored: Option<Stored>) {
         // A captured file is always listed: there are never more of them than the limit.
         if self.capture.files.len() >= self.limits.listed && status != CaptureStatus::Captured {
             self.capture.unlisted += 1;

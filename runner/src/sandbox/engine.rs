@@ -15,6 +15,13 @@ use std::{collections::HashMap, path::Path, time::Duration};
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 const REQUEST_SECONDS: u64 = 60;
 
+/// What lies at a path: a Go file mode, and bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stat {
+    pub(crate) mode: u32,
+    pub(crate) size: u64,
+}
+
 /// A connection to one daemon. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
@@ -129,6 +136,21 @@ impl Engine {
         let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
         let options = query::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         self.client.list_containers(Some(options)).await.map_err(|error| fault("list sandboxes", error))
+    }
+
+    /// The paths that differ from the image, as text; what is no UTF-8 in them is replaced.
+    pub(crate) async fn changes(&self, name: &str) -> Result<Vec<String>, Error> {
+        let changes = self.client.container_changes(name).await;
+        let changes = changes.map_err(|error| fault("list the outputs", error))?.unwrap_or_default();
+        Ok(changes.into_iter().map(|change| change.path).collect())
+    }
+
+    /// What lies at a path, without following a link there; `None` when nothing does.
+    pub(crate) async fn stat(&self, name: &str, path: &str) -> Result<Option<Stat>, Error> {
+        let options = query::ContainerArchiveInfoOptionsBuilder::default().path(path).build();
+        let found =
+            absent(self.client.get_container_archive_info(name, Some(options)).await, "look at a file")?;
+        Ok(found.map(|found| Stat { mode: found.file_mode, size: u64::try_from(found.size).unwrap_or(0) }))
     }
 
     /// The archive of one path, uncompressed, as it arrives.

@@ -85,7 +85,8 @@ async fn a_huge_sparse_file_is_skipped_and_smuggles_nothing() {
     run(
         &sandbox,
         "c1",
-        "cd /mnt/session/outputs && echo real > real.txt; ! truncate -s 5G aaa-big; rm aaa-big",
+        "cd /mnt/session/outputs && mkdir d && echo real | tee real.txt d/inner && ln -s x link && \
+         ! truncate -s 5G aaa-big && rm aaa-big",
     )
     .await;
     // The limit on file sizes keeps a sandbox from making it, so it is made from outside.
@@ -102,8 +103,15 @@ async fn a_huge_sparse_file_is_skipped_and_smuggles_nothing() {
         capture.files.iter().map(|file| (file.path.as_slice(), file.size, file.status)).collect();
     assert_eq!(
         found,
-        [(&b"aaa-big"[..], 9 << 30, CaptureStatus::TooLarge), (b"real.txt", 5, CaptureStatus::Captured),]
+        [
+            (&b"aaa-big"[..], 9 << 30, CaptureStatus::TooLarge),
+            (b"d/inner", 5, CaptureStatus::Captured),
+            (b"link", 0, CaptureStatus::Special),
+            (b"real.txt", 5, CaptureStatus::Captured),
+        ]
     );
+    let real = capture.files.last().unwrap().spool.as_ref().unwrap();
+    assert_eq!(std::fs::read(real).unwrap(), b"real\n");
 }
 
 #[tokio::test]

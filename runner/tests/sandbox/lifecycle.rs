@@ -42,6 +42,21 @@ async fn a_frozen_sandbox_stands_still_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_frozen_sandbox_can_be_stopped_and_removed() {
+    let rig = Rig::start().await;
+    let sandbox = rig.sandbox().await;
+    sandbox.freeze().await.unwrap();
+    rig.docker.stop_session(rig.session).await.unwrap();
+    assert!(!rig.docker.list().await.unwrap()[0].running);
+    let again = rig.docker.open(rig.request(spec(), 2)).await.unwrap();
+    assert_eq!(again.how, How::Restarted);
+    again.sandbox.freeze().await.unwrap();
+    rig.docker.remove_session(rig.session).await.unwrap();
+    rig.docker.remove_session(rig.session).await.unwrap();
+    assert_eq!(rig.docker.list().await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn a_sandbox_that_was_left_paused_is_adopted_running() {
     let mut rig = Rig::start().await;
     let sandbox = rig.sandbox().await;

@@ -142,3 +142,10 @@ fn a_crowd_of_files_is_counted_beyond_the_list() {
     assert_eq!((taken.files.len(), taken.unlisted), (20, 10));
     assert_eq!(taken.files.iter().filter(|file| file.status == CaptureStatus::Captured).count(), 3);
 }
+
+#[test]
+fn an_archive_that_is_mostly_skipped_is_given_up() {
+    let (_directory, taken) =
+        take_raw([root(), header(b'0', b"outputs/a", b"", MAX_SKIPPED_BYTES + 1)].concat(), SMALL);
+    assert!(matches!(taken, Err(Error::TooSlow)));
+}
