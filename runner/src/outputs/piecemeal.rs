@@ -10,7 +10,7 @@ use super::{
 };
 use crate::sandbox::{Engine, spec::OUTPUTS};
 use checkfu_shared::event::CaptureStatus;
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 use tokio::{sync::mpsc, time::Instant};
 
 /// How long all of it may take.

@@ -215,6 +215,5 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.closed.cancel();
-        self.tasks.close();
     }
 }

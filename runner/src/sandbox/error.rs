@@ -95,6 +95,12 @@ pub enum Error {
     /// The container is gone, or its first process ended.
     #[error("the sandbox is gone; what ran in it and was not captured is lost")]
     Lost,
+    /// The toolbox ended as soon as it was started.
+    #[error(
+        "the toolbox ended as soon as it was started; build it again with packaging/toolbox.sh, for this machine's \
+             processor and this runner's version"
+    )]
+    ToolboxEnded,
     /// The sandbox does not answer although its container runs.
     #[error("the sandbox does not answer; it is stopped at the end of its lease")]
     Unresponsive,

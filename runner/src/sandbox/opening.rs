@@ -36,8 +36,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
     Create,
-    /// It was created and never started: an earlier runner died in between.
-    Finish,
+    /// It was created and never started, so that it holds nothing: an earlier attempt ended in between.
+    StartOver,
     Adopt {
         paused: bool,
     },
@@ -57,7 +57,7 @@ fn plan(found: Option<&ContainerInspectResponse>, instance: &str, session: Sessi
         Some(Status::RUNNING) => Plan::Adopt { paused: false },
         Some(Status::PAUSED) => Plan::Adopt { paused: true },
         Some(Status::EXITED) => Plan::Restart,
-        Some(Status::CREATED) => Plan::Finish,
+        Some(Status::CREATED) => Plan::StartOver,
         other => {
             let state = other.map_or_else(|| "unknown".to_owned(), |state| state.to_string());
             Plan::Replace(format!("the container was in the state {state:?}"))
@@ -78,22 +78,16 @@ impl Docker {
         self.close_open(open.session_id).await;
         let tasks = TaskTracker::new();
         let closed = CancellationToken::new();
-        let opened = self.open_with(&open, &tasks, &closed).await;
-        match opened {
-            Ok(opened) => {
-                if let Some(slot) = self.slots().get_mut(&open.session_id) {
-                    slot.live = Arc::downgrade(&opened.sandbox);
-                    slot.used = Instant::now();
-                }
-                Ok(opened)
-            }
-            Err(error) => {
-                closed.cancel();
-                tasks.close();
-                tasks.wait().await;
-                Err(error)
-            }
+        self.inner.tasks.spawn(see_off(tasks.clone(), closed.clone()));
+        // Whoever drops this future half way must not leave a proxy or a line behind.
+        let unfinished = closed.clone().drop_guard();
+        let opened = self.open_with(&open, &tasks, &closed).await?;
+        unfinished.disarm();
+        if let Some(slot) = self.slots().get_mut(&open.session_id) {
+            slot.live = Arc::downgrade(&opened.sandbox);
+            slot.used = Instant::now();
         }
+        Ok(opened)
     }
 
     async fn open_with(
@@ -124,8 +118,6 @@ impl Docker {
             closed: closed.clone(),
         };
         tasks.spawn(link::own(line, attached));
-        let all = tasks.clone();
-        self.inner.tasks.spawn(async move { all.wait().await });
         let sandbox = Sandbox {
             session: open.session_id,
             hold: Hold::new(self.inner.engine.clone(), name.clone(), self.inner.tasks.clone()),
@@ -137,7 +129,10 @@ impl Docker {
             proxy,
             tasks: tasks.clone(),
         };
-        sandbox.ready().await?;
+        match sandbox.ready().await {
+            Err(Error::Lost) if how != How::Adopted => return Err(Error::ToolboxEnded),
+            ready => ready?,
+        }
         Ok(Opened { sandbox: Arc::new(sandbox), how })
     }
 
@@ -154,10 +149,10 @@ impl Docker {
                 Ok((How::Adopted, engine.attach(name).await?))
             }
             Plan::Restart => Ok((How::Restarted, self.attach_and_start(name).await?)),
-            Plan::Finish => {
-                self.lay_out(open, name).await?;
-                let image = found.and_then(|found| found.image).unwrap_or_default();
-                Ok((How::Created { image }, self.attach_and_start(name).await?))
+            Plan::StartOver => {
+                engine.remove(name).await?;
+                let (image, attached) = self.create(open, name).await?;
+                Ok((How::Created { image: image.id }, attached))
             }
             Plan::Replace(reason) => {
                 engine.remove(name).await?;
@@ -306,6 +301,13 @@ impl Docker {
     }
 }
 
+/// Waits for the end of everything that served one opening.
+async fn see_off(tasks: TaskTracker, closed: CancellationToken) {
+    closed.cancelled().await;
+    tasks.close();
+    tasks.wait().await;
+}
+
 /// Whether the runtime was not allowed to set a limit of a process.
 fn exceeds_limit(error: &Error) -> bool {
     matches!(error, Error::Engine { detail, .. } if detail.contains("rlimit"))
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(with(Status::RUNNING), Plan::Adopt { paused: false });
         assert_eq!(with(Status::PAUSED), Plan::Adopt { paused: true });
         assert_eq!(with(Status::EXITED), Plan::Restart);
-        assert_eq!(with(Status::CREATED), Plan::Finish);
+        assert_eq!(with(Status::CREATED), Plan::StartOver);
         assert!(matches!(with(Status::DEAD), Plan::Replace(_)));
         assert!(matches!(plan(Some(&found("me", session, None)), "me", session), Plan::Replace(_)));
     }

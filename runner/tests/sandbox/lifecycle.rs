@@ -69,7 +69,29 @@ async fn a_sandbox_that_was_left_paused_is_adopted_running() {
 }
 
 #[tokio::test]
-async fn a_creation_that_was_cut_short_is_finished() {
+async fn a_toolbox_that_ends_at_once_is_a_sentence() {
+    let mut rig = Rig::start().await;
+    rig.config.toolbox = "/bin/true".into();
+    rig.reconnect().await;
+    let error = rig.open(spec()).await.unwrap_err();
+    assert!(matches!(error, Error::ToolboxEnded), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_opening_dropped_half_way_is_taken_up_by_the_next() {
+    let rig = Rig::start().await;
+    for wait_ms in [5, 30, 80, 150, 250] {
+        let opening = rig.open(spec());
+        let _dropped = tokio::time::timeout(std::time::Duration::from_millis(wait_ms), opening).await;
+    }
+    let sandbox = rig.sandbox().await;
+    assert_eq!(run(&sandbox, "c1", "pwd; touch f && echo on").await, "/workspace\non\n");
+    drop(sandbox);
+    tokio::time::timeout(std::time::Duration::from_secs(20), rig.docker.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_creation_that_was_cut_short_is_made_good() {
     let rig = Rig::start().await;
     let name = blueprint::container_name(&rig.config.instance, rig.session);
     let toolbox = rig.config.toolbox.display().to_string();
