@@ -242,7 +242,7 @@ impl World {
     pub async fn started(&self, session: &str) {
         self.api.event(session, "an allowed tool call", |event| event["type"] == "agent.tool_use").await;
         wait::until("a process of the call in the sandbox", async || {
-            let listing = docker(&["top", &self.find(session)?, "-eo", "args"]);
+            let listing = docker(&["top", &self.find(session)?]);
             listing.lines().any(|line| line.contains("sleep ")).then_some(())
         })
         .await;

@@ -68,7 +68,7 @@ async fn a_container_removed_during_a_call_is_lost_and_never_a_success() {
 async fn hostile_outputs_are_captured_exactly_or_refused_by_name() {
     let world = World::start().await;
     let session = world.session(&script(&json!([
-        {"tool": "bash", "input": {"command": "cd /mnt/session/outputs; echo real > real.txt; ln -s /etc/passwd link; mkfifo pipe; truncate -s 9G sparse; printf x > $'new\\nline'; printf y > 'a:b'; printf z > ./-dash; head -c 70000000 /dev/zero > big; echo ok"}},
+        {"tool": "bash", "input": {"command": "cd /mnt/session/outputs; echo real > real.txt; ln -s /etc/passwd link; mkfifo pipe; truncate -s 3G sparse; printf x > $'new\\nline'; printf y > 'a:b'; printf z > ./-dash; head -c 70000000 /dev/zero > big; echo ok"}},
         {"say": "ok"}]))).await;
     let events = world.api.idle(&session, 1).await;
     let mut captured: Vec<_> = events

@@ -82,19 +82,22 @@ async fn a_control_plane_killed_during_a_call_comes_back_and_the_turn_goes_on() 
 }
 
 #[tokio::test]
-async fn a_first_signal_lets_the_turn_end_and_no_more_work_is_taken() {
+async fn a_first_signal_lets_the_call_end_and_gives_the_run_back_and_no_more_work_is_taken() {
     let mut world = World::start().await;
     let session = world.session(&counted()).await;
     world.started(&session).await;
     world.signal_runner(rustix::process::Signal::TERM);
     let late = world.session(&script(&json!([{"say": "later"}]))).await;
     world.inside(&session, &["touch", "/tmp/go"]);
-    let events = world.api.idle(&session, 1).await;
-    assert_eq!(only_result(&events).trim(), "1");
     assert_eq!(world.runner_exit().await, 0);
+    assert_eq!(only_result(&world.api.events(&session).await).trim(), "1");
     assert!(!world.api.events(&late).await.iter().any(|event| event["type"] == "run.claimed"));
     world.start_runner().await;
+    let events = world.api.idle(&session, 1).await;
+    assert_eq!(only_result(&events).trim(), "1");
+    assert_eq!(events.last().unwrap()["stop_reason"], json!({"type": "end_turn"}));
     world.api.idle(&late, 1).await;
+    world.nothing_malformed_was_asked();
     world.verify().await;
 }
 

@@ -26,6 +26,8 @@ enum Look {
     Answer(Box<ClaimReply>),
     /// Something fits: try to take it.
     Take,
+    /// Sandboxes of this runner can go.
+    Dispose,
     /// Nothing fits; whether the runner is to drain.
     Wait { draining: bool },
 }
@@ -50,6 +52,7 @@ impl Engine {
                         return Ok(reply);
                     }
                 }
+                Look::Dispose => return self.dispose(caller).await,
                 Look::Wait { draining } => {
                     if draining && drained_before == Some(false) {
                         return Ok(self.empty_reply(true));
@@ -67,6 +70,19 @@ impl Engine {
     fn empty_reply(&self, draining: bool) -> ClaimReply {
         let notices = draining.then_some(Notice::Drain).into_iter().collect();
         ClaimReply { claim: None, lapsed: false, notices, tempo: self.tempo() }
+    }
+
+    /// Tells the runner which sandboxes it can remove. A reply that is lost costs time only: its inventory asks again.
+    async fn dispose(&self, caller: Caller) -> Result<ClaimReply, Problem> {
+        self.change(move |tx, cx| {
+            let sql = "delete from disposals where runner_id = ?1 returning session_id";
+            let mut statement = tx.prepare_cached(sql)?;
+            let rows = statement.query_map([caller.runner_id.to_string()], |row| row.get::<_, String>(0))?;
+            let notices = rows.map(|session| Ok(Notice::Dispose { session_id: log::parsed(&session?)? }));
+            let notices = notices.collect::<Result<_, store::Error>>()?;
+            Ok(ClaimReply { claim: None, lapsed: false, notices, tempo: cx.tempo })
+        })
+        .await
     }
 
     async fn look(&self, caller: Caller, request: &ClaimRequest) -> Result<Look, Problem> {
@@ -122,6 +138,10 @@ fn look(
     let Some((runner, workspace)) = offer::candidate(conn, caller.runner_id)? else {
         return Ok(Look::Wait { draining: true });
     };
+    let sql = "select exists (select 1 from disposals where runner_id = ?1)";
+    if conn.prepare_cached(sql)?.query_row([caller.runner_id.to_string()], |row| row.get(0))? {
+        return Ok(Look::Dispose);
+    }
     let fits = request.free_slots > 0 && offer::pick(conn, &runner, workspace, tempo, now)?.is_some();
     Ok(if fits { Look::Take } else { Look::Wait { draining: runner.barred } })
 }

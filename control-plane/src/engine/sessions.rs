@@ -117,7 +117,8 @@ impl Engine {
                     draft.emit(Body::SessionStatusTerminated {});
                     Ok(())
                 })?;
-                cx.hints.push(hint);
+                let queue = dispose(tx, &loaded)?;
+                cx.hints.push(log::Hint { queue: hint.queue || queue, ..hint });
                 loaded.archived_at = Some(cx.now);
                 tx.execute(
                     "update sessions set archived_at = ?2 where key = ?1",
@@ -142,17 +143,23 @@ impl Engine {
                  where session = ?1 and stored is not null",
                 [loaded.key],
             )?;
+            let queue = dispose(tx, &loaded)?;
             tx.execute("delete from sessions where key = ?1", [loaded.key])?;
-            cx.hints.push(log::Hint {
-                session,
-                head: loaded.state.seq + 1,
-                queue: false,
-                durable: Vec::new(),
-            });
+            cx.hints.push(log::Hint { session, head: loaded.state.seq + 1, queue, durable: Vec::new() });
             Ok(())
         })
         .await
     }
+}
+
+/// Has the runner that holds the session's sandbox told to remove it; whether there is one to tell.
+fn dispose(tx: &Connection, loaded: &Loaded) -> Result<bool, store::Error> {
+    let Some(runner) = loaded.sandbox_runner else { return Ok(false) };
+    tx.execute(
+        "insert or ignore into disposals (runner_id, session_id) values (?1, ?2)",
+        params![runner.to_string(), loaded.id.to_string()],
+    )?;
+    Ok(true)
 }
 
 fn insert(tx: &Connection, now: Timestamp, new: NewSession) -> Result<(Loaded, Vec<Input>), store::Error> {

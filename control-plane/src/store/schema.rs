@@ -3,8 +3,11 @@
 use super::Error;
 use rusqlite::Connection;
 
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_log.sql"), include_str!("migrations/0002_registry.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_log.sql"),
+    include_str!("migrations/0002_registry.sql"),
+    include_str!("migrations/0003_disposals.sql"),
+];
 
 /// Brings the database up to date; each migration is one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
