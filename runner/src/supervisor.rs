@@ -7,6 +7,7 @@ pub mod executor;
 mod signals;
 
 pub use executor::Executor;
+pub use signals::Signals;
 
 use crate::{
     claim::{
@@ -74,6 +75,8 @@ pub struct Start {
     pub config: Config,
     /// The machine.
     pub machine: pairing::Host,
+    /// Listened to from the first moment on, so that an early signal is not a crash.
+    pub signals: Signals,
 }
 
 /// Runs the daemon until it is told to stop.
@@ -81,10 +84,9 @@ pub struct Start {
 /// # Errors
 /// [`Error`] when it cannot start; never later.
 pub async fn run(start: Start, executor: Executor) -> Result<Finished, Error> {
-    let Start { state, identity, config, machine } = start;
+    let Start { state, identity, config, machine, signals } = start;
     let instance = InstanceId::mint();
     let (plane, keeper) = Plane::new(Arc::clone(&identity), instance, machine, config.ca.as_deref())?;
-    let signals = signals::Signals::listen()?;
     let leases = LeaseThread::start()?;
     let keeping = leases.handle().spawn(keeper.run());
     let resumed_drain = signals::interrupted_drain(&state)?;
@@ -181,7 +183,7 @@ fn ended(worked: Result<(), JoinError>) -> Finished {
 async fn until_finished(
     state: &State,
     config: &Config,
-    mut signals: signals::Signals,
+    mut signals: Signals,
     stop: &watch::Sender<Stop>,
     mut standing: watch::Receiver<Standing>,
     mut work: JoinHandle<()>,

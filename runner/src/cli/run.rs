@@ -9,12 +9,20 @@ use checkfu_runner::{
     identity::Identity,
     pairing,
     state::State,
-    supervisor::{self, Start},
+    supervisor::{self, Signals, Start},
 };
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 use tracing_subscriber::EnvFilter;
 
 pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failure, format!("the system gives no threads: {error}")))?;
+    let signals = {
+        let _within = runtime.enter();
+        Signals::listen().map_err(supervisor::Error::from)?
+    };
     let lock = super::lock(&state)?;
     let identity = Arc::new(Identity::load(&state)?);
     let config = Config {
@@ -29,14 +37,10 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
         drain: Duration::from_secs(arguments.drain_seconds),
     };
     log();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failure, format!("the system gives no threads: {error}")))?;
     let finished = runtime.block_on(async {
         let sandbox = config.sandbox(&state, identity.runner_id);
         let (executor, watching) = supervisor::docker::executor(sandbox, supervisor::docker::session);
-        let start = Start { state, identity, config, machine: pairing::this_host() };
+        let start = Start { state, identity, config, machine: pairing::this_host(), signals };
         let finished = supervisor::run(start, executor).await;
         watching.abort();
         let _ = watching.await;

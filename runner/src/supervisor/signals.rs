@@ -8,13 +8,17 @@ const MARK: &str = "draining";
 
 /// SIGTERM and SIGINT, both the same.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
+    /// Listens from now on; call it within a runtime, before anything that takes time.
+    ///
+    /// # Errors
+    /// When the system gives no handler.
+    pub fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
