@@ -107,6 +107,12 @@ async fn a_second_signal_ends_the_call_with_its_tail_and_gives_the_run_back() {
     let session = world.session(&counted()).await;
     world.started(&session).await;
     world.signal_runner(rustix::process::Signal::TERM);
+    // Two signals sent at once would arrive as one.
+    rig::wait::until("the runner to drain", async || {
+        let status = world.finish(world.runner_program("runner").args(["status", "--json"])).await;
+        status.stdout.contains("draining").then_some(())
+    })
+    .await;
     world.signal_runner(rustix::process::Signal::TERM);
     assert_ne!(world.runner_exit().await, 0);
     world.start_runner().await;
