@@ -1,3 +1,5 @@
+//! The command line as a whole: every command parses, and its help names what it must.
+
 use super::*;
 
 fn parse(line: &str) -> Result<Arguments, ErrorKind> {

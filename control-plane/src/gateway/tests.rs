@@ -1,3 +1,5 @@
+//! The gateway with a real engine, a live claim and a real HTTP provider.
+
 use super::*;
 use crate::{
     config::Config,

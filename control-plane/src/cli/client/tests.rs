@@ -1,3 +1,5 @@
+//! The client: what it sends, how it reads replies and refusals, and what it says when nobody answers.
+
 use super::*;
 use axum::{
     Json, Router,

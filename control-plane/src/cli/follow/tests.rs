@@ -1,3 +1,5 @@
+//! Following a session: nothing shown twice, nothing lost when the connection is.
+
 use super::*;
 use axum::{
     Router,

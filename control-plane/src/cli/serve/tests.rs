@@ -1,3 +1,5 @@
+//! Where a setting of the server comes from, and what is refused.
+
 use super::*;
 
 fn nothing() -> Serve {

@@ -1,3 +1,5 @@
+//! How events look on a terminal; nothing of a session reaches it unescaped.
+
 use super::*;
 use serde_json::json;
 

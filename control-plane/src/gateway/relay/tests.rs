@@ -1,3 +1,5 @@
+//! The relay against a real HTTP provider: streams, cuts and refusals.
+
 use super::*;
 use axum::{Router, body::Body, routing::post};
 use futures_util::StreamExt;
