@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 pub enum Stop {
     /// Work on.
     Go,
-    /// Finish the turn, then hand the run back.
+    /// Let running turns end; nothing new is taken.
     Drain,
     /// Stop now, with a bounded clean-up.
     Cancel,

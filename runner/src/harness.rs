@@ -268,7 +268,7 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
     /// Whether something has to be obeyed before the work goes on.
     fn must_heed(&self) -> bool {
         let orders = *self.orders.borrow();
-        orders.is_interrupted || orders.stop != Stop::Go || turn::until_interrupt(&self.transcript).is_some()
+        orders.breaks_off() || turn::until_interrupt(&self.transcript).is_some()
     }
 
     /// Obeys an interrupt or a stop, at a place where nothing is under way.
@@ -288,10 +288,11 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
             return Ok(Step::Over(SettledOutcome::EndTurn));
         }
         match orders.stop {
-            Stop::Go => Ok(Step::Go),
-            // The turn includes the calls of its reply; when they may not run any more, they get results that say so.
-            Stop::Drain | Stop::Cancel if !self.undecided.is_empty() => Ok(Step::Go),
-            Stop::Drain | Stop::Cancel => Ok(Step::Over(SettledOutcome::Released {
+            // Draining lets the run end; when that takes too long, the supervisor cancels.
+            Stop::Go | Stop::Drain => Ok(Step::Go),
+            // Calls that may not run any more first get results that say so.
+            Stop::Cancel if !self.undecided.is_empty() => Ok(Step::Go),
+            Stop::Cancel => Ok(Step::Over(SettledOutcome::Released {
                 reason: "the runner is stopping".to_owned(),
                 counts_as_attempt: false,
             })),
@@ -355,9 +356,11 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
         if denials.is_empty() { Ok(()) } else { self.say(denials).await }
     }
 
-    /// Says that something failed for good, and how the work ends therefore.
+    /// Says what failed, and how the work ends therefore.
     async fn fail(&mut self, kind: &str, message: String, outcome: SettledOutcome) -> Result<Step, Halt> {
-        self.say(vec![turn::error(kind, message, RetryStatus::Exhausted)]).await?;
+        let retried = matches!(outcome, SettledOutcome::Released { .. });
+        let retry_status = if retried { RetryStatus::Retrying } else { RetryStatus::Exhausted };
+        self.say(vec![turn::error(kind, message, retry_status)]).await?;
         Ok(Step::Over(outcome))
     }
 

@@ -165,9 +165,12 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
         Ok(None)
     }
 
+    /// Calls that never began stay open when another attempt may run them: were they closed, the model would go on with
+    /// its turn, and a machine that is broken for good would never use up its attempts.
     async fn without_bench(&mut self, trouble: Trouble) -> Result<Step, Halt> {
         let (message, outcome) = match trouble {
             Trouble::Hopeless(message) => {
+                self.close_failed(&message).await?;
                 let outcome = SettledOutcome::Failed { message: message.clone() };
                 (message, outcome)
             }
@@ -179,16 +182,17 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
                 (message, outcome)
             }
         };
+        self.fail("sandbox_error", format!("The sandbox cannot be used: {message}."), outcome).await
+    }
+
+    async fn close_failed(&mut self, message: &str) -> Result<(), Halt> {
         let results: Vec<Appended> = self
             .transcript
             .open_calls()
             .filter(|call| !call.is_custom && !self.asked.contains(&call.id))
             .map(|call| turn::failed(call.id, format!("sandbox_error: this call has no result: {message}")))
             .collect();
-        if !results.is_empty() {
-            self.say(results).await?;
-        }
-        self.fail("sandbox_error", format!("The sandbox could not be opened: {message}."), outcome).await
+        if results.is_empty() { Ok(()) } else { self.say(results).await }
     }
 
     /// Runs and fetches side by side, appends in order; gives the last trouble that concerns the whole sandbox.

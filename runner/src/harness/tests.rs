@@ -285,28 +285,34 @@ async fn a_sandbox_lost_again_ends_the_turn() {
 }
 
 #[tokio::test]
-async fn without_a_sandbox_the_calls_are_closed_and_the_end_says_why() {
-    let hopeless = (Trouble::Hopeless("no such image".to_owned()), false);
-    let away = (Trouble::Away("docker is away".to_owned()), true);
-    for (trouble, is_released) in [hopeless, away] {
-        let stage = Stage::new(vec![calls(vec![bash("a")])]);
-        stage.say("go");
-        stage.world().openings = [Err(trouble)].into();
-        match stage.claim().await {
-            Ok(SettledOutcome::Released { counts_as_attempt, .. }) => {
-                assert!(is_released && counts_as_attempt)
-            }
-            Ok(SettledOutcome::Failed { message }) => assert!(!is_released && message.contains("image")),
-            other => panic!("{other:?}"),
-        }
-        assert!(stage.results()[0].1 && stage.world().ran.is_empty());
-        assert_eq!(Transcript::rebuild(&stage.world().events).open_calls().count(), 0);
-    }
+async fn without_any_sandbox_to_be_had_the_calls_are_closed_and_the_end_says_why() {
+    let stage = Stage::new(vec![calls(vec![bash("a")])]);
+    stage.say("go");
+    stage.world().openings = [Err(Trouble::Hopeless("no such image".to_owned()))].into();
+    let outcome = stage.claim().await;
+    assert!(
+        matches!(&outcome, Ok(SettledOutcome::Failed { message }) if message.contains("image")),
+        "{outcome:?}"
+    );
+    assert!(stage.results()[0].1 && stage.world().ran.is_empty());
 }
 
 #[tokio::test]
-async fn draining_finishes_the_turn_and_gives_the_run_back() {
-    let stage = Stage::new(vec![calls(vec![bash("hang")])]);
+async fn while_docker_is_away_the_run_goes_back_with_its_calls_open_for_the_next_attempt() {
+    let stage = Stage::new(vec![calls(vec![bash("a")]), says("done")]);
+    stage.say("go");
+    stage.world().openings = [Err(Trouble::Away("docker is away".to_owned()))].into();
+    let outcome = stage.claim().await;
+    assert!(matches!(outcome, Ok(SettledOutcome::Released { counts_as_attempt: true, .. })), "{outcome:?}");
+    assert!(stage.results().is_empty());
+    stage.world().known = Some(Known::Never);
+    assert_eq!(stage.claim().await, Ok(SettledOutcome::EndTurn));
+    assert_eq!(stage.results(), [("done".to_owned(), false)]);
+}
+
+#[tokio::test]
+async fn draining_lets_the_run_end() {
+    let stage = Stage::new(vec![calls(vec![bash("hang")]), says("done")]);
     stage.say("go");
     let draining = async {
         stage.scene.reached.notified().await;
@@ -314,7 +320,7 @@ async fn draining_finishes_the_turn_and_gives_the_run_back() {
         stage.scene.cancelled.notify_waiters();
     };
     let (outcome, ()) = tokio::join!(stage.claim(), draining);
-    assert!(matches!(outcome, Ok(SettledOutcome::Released { counts_as_attempt: false, .. })), "{outcome:?}");
+    assert_eq!(outcome, Ok(SettledOutcome::EndTurn));
     assert_eq!(stage.results().len(), 1);
 }
 
