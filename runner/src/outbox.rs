@@ -246,7 +246,8 @@ impl Outbox {
     /// Live text of a message that is still being made; best effort, never waits.
     pub fn deltas(&self, event_id: EventId, offset: u64, text: String) {
         // A full queue leaves a gap, behind which nothing more of this message is forwarded.
-        let _ = self.shared.deltas.try_send(deltas::Delta { event_id, offset, text });
+        let _ =
+            self.shared.deltas.try_send(deltas::Delta { event_id, offset, text, after: self.next_index() });
     }
 
     /// How far events have come, for whoever shows it.

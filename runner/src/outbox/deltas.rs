@@ -1,6 +1,10 @@
-//! Live text of messages in the making: in order, contiguous, best effort. After a gap nothing more of that message is sent.
+//! Live text of messages in the making: in order, contiguous, best effort. After a gap nothing more of that message is sent,
+//! and no text overtakes the events that were taken before it: who watches sees them in the order of the log.
 
-use super::sender::{Route, allows};
+use super::{
+    Progress,
+    sender::{Route, allows},
+};
 use crate::claim::lease::State;
 use checkfu_shared::{id::EventId, protocol::append::Deltas};
 use std::collections::VecDeque;
@@ -16,6 +20,8 @@ pub(crate) struct Delta {
     pub(crate) event_id: EventId,
     pub(crate) offset: u64,
     pub(crate) text: String,
+    /// How many events come before it.
+    pub(crate) after: u64,
 }
 
 /// Which byte of which message comes next; `None` after a gap.
@@ -44,7 +50,12 @@ impl Positions {
     }
 }
 
-pub(crate) async fn run(mut queue: mpsc::Receiver<Delta>, route: &Route, lease: watch::Receiver<State>) {
+pub(crate) async fn run(
+    mut queue: mpsc::Receiver<Delta>,
+    route: &Route,
+    lease: watch::Receiver<State>,
+    mut progress: watch::Receiver<Progress>,
+) {
     let mut positions = Positions::default();
     let mut held: Option<Delta> = None;
     loop {
@@ -55,6 +66,8 @@ pub(crate) async fn run(mut queue: mpsc::Receiver<Delta>, route: &Route, lease: 
             // Every clone of the outbox is gone; the events decide when to end.
             return std::future::pending().await;
         };
+        // An error means that every outbox is gone; then the next receive ends this too.
+        let _ = progress.wait_for(|progress| progress.acked >= delta.after).await;
         held = gather(&mut delta, &mut queue);
         if !positions.admit(&delta) {
             continue;
@@ -87,7 +100,7 @@ mod tests {
     use super::*;
 
     fn delta(id: u8, offset: u64, text: &str) -> Delta {
-        Delta { event_id: EventId::from_bytes([id; 16]), offset, text: text.to_owned() }
+        Delta { event_id: EventId::from_bytes([id; 16]), offset, text: text.to_owned(), after: 0 }
     }
 
     #[test]
