@@ -114,7 +114,7 @@ has_test_target() { grep -qx "name = \"$1\"" tests/Cargo.toml; }
 
 suite_unit() {
     build || return 1
-    rust_tests 'kind(lib) + kind(bin)' --workspace --lib --bins
+    rust_tests 'kind(lib) + kind(bin) + (package(checkfu-toolbox) & kind(test))' --workspace --lib --bins
 }
 
 suite_tidy() {
@@ -148,7 +148,7 @@ suite_simulation() {
 suite_system() {
     has_test_target system || return "$no_tests"
     build && prepare_sessions || return 1
-    rust_tests 'binary(system)' -p checkfu-tests --test system
+    rust_tests 'binary(system) + binary(sandbox)' -p checkfu-tests --test system -p checkfu-runner --test sandbox
 }
 
 suite_sdk() {

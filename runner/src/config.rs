@@ -64,8 +64,9 @@ impl Config {
         sandbox::Config {
             socket: None,
             instance: runner.to_string(),
-            toolbox: self.toolbox(),
-            state_dir: state.join("sandbox"),
+            // Docker takes no relative path for what it mounts.
+            toolbox: absolute(self.toolbox()),
+            state_dir: absolute(state.join("sandbox")),
             default_image: self.image.clone().unwrap_or_else(|| sandbox::DEFAULT_IMAGE.to_owned()),
             runtime: self.runtime.clone(),
             accept_missing_limits: self.accept_missing_limits,
@@ -84,6 +85,10 @@ impl Config {
             beside.filter(|path| path.is_file()).unwrap_or(packaged)
         })
     }
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// The state directory when none is given: systemd's, the system's for root, else the user's.
@@ -105,6 +110,12 @@ pub fn default_state_dir() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_docker_mounts_is_named_by_an_absolute_path() {
+        assert!(absolute("./checkfu-toolbox".into()).is_absolute());
+        assert_eq!(absolute("/usr/lib/x".into()), Path::new("/usr/lib/x"));
+    }
 
     #[test]
     fn the_smaller_of_both_limits_holds() {

@@ -356,9 +356,12 @@ impl Drop for World {
             docker(&["ps", "-aq", "--filter", &format!("label=checkfu.instance={instance}")])
         };
         let states = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
-        let instances =
-            states.filter_map(|entry| std::fs::read_to_string(entry.path().join("instance")).ok());
-        for container in instances.map(|text| ours(text.trim().to_owned())).collect::<String>().lines() {
+        let identities = states.filter_map(|entry| std::fs::read(entry.path().join("identity.json")).ok());
+        let instances = identities.filter_map(|text| {
+            let identity: Value = serde_json::from_slice(&text).ok()?;
+            Some(identity["runner_id"].as_str()?.to_owned())
+        });
+        for container in instances.map(ours).collect::<String>().lines() {
             docker(&["rm", "--force", "--volumes", container]);
         }
     }
