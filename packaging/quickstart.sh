@@ -47,6 +47,13 @@ stop_all() {
         kill -KILL "$pid" 2>/dev/null || true
     done
     started=()
+    stop_sandboxes
+}
+# Stops the sandboxes that the runner keeps for a next message; their files stay, and a next message starts them again.
+stop_sandboxes() {
+    local instance
+    instance=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["runner_id"])' "$state/runner/identity.json" 2>/dev/null) || return 0
+    docker ps --quiet --filter "label=checkfu.instance=$instance" | xargs --no-run-if-empty docker stop --time 1 >/dev/null 2>&1 || true
 }
 at_exit() {
     local code=$?
@@ -65,6 +72,8 @@ trap 'exit 130' INT TERM
 start() {
     local name=$1
     shift
+    # An earlier run's ready line must not count for this one: the redirection below happens a moment later.
+    rm -f "$state/logs/$name.out" "$state/logs/$name.err"
     setsid "$@" >"$state/logs/$name.out" 2>"$state/logs/$name.err" </dev/null &
     started+=("$!")
 }
@@ -161,8 +170,9 @@ start checkfu-runner "${runner[@]}" run --toolbox "$toolbox"
 echo "It is paired and opens no port."
 
 step 'Agent and environment'
-environment=$("$binaries/checkfu" environments create --name "quickstart-$port" --image checkfu/sandbox:demo --json | field id)
-agent=$("$binaries/checkfu" agents create --name "quickstart-$port" --model "$model" --tools-may run \
+name=quickstart-$(date -u +%Y%m%dT%H%M%S)
+environment=$("$binaries/checkfu" environments create --name "$name" --image checkfu/sandbox:demo --json | field id)
+agent=$("$binaries/checkfu" agents create --name "$name" --model "$model" --tools-may run \
     --system 'You work in a sandbox. The repository to work on is the git bundle /opt/checkfu-demo/repository.bundle; clone it into /workspace. Leave results in /mnt/session/outputs.' \
     --json | field id)
 echo "agent $agent, environment $environment"
