@@ -172,13 +172,10 @@ suite_soak() {
 }
 
 suite_bench() {
-    has_test_target bench || [ -x tests/bench/run.sh ] || return "$no_tests"
     prepare_sessions || return 1
-    if [ -x tests/bench/run.sh ]; then
-        tests/bench/run.sh
-    else
-        cargo test --locked --release -p checkfu-tests --test bench -- --nocapture
-    fi
+    # The programs are measured as they are installed.
+    cargo build --locked --release -p checkfu -p checkfu-runner --bins || return 1
+    CHECKFU_TEST_BINARIES=$target/release cargo bench --locked -p checkfu-tests --bench bench
 }
 
 # --- the run -----------------------------------------------------------------------------------------------
