@@ -65,6 +65,10 @@ fn plan(found: Option<&ContainerInspectResponse>, instance: &str, session: Sessi
     }
 }
 
+/// How often a taken name is looked at again, and how long to wait between.
+const LEFTOVER_LOOKS: u32 = 8;
+const LEFTOVER_PAUSE: Duration = Duration::from_millis(100);
+
 impl Docker {
     /// Opens the session's sandbox: adopts a running one, starts an exited one, creates one otherwise. A handle that
     /// was open for an earlier claim is closed first. When it returns, the toolbox has answered.
@@ -104,7 +108,7 @@ impl Docker {
             }
         };
         let name = spec::container_name(&self.inner.config.instance, open.session_id);
-        let (how, attached) = self.bring_up(open, &name).await?;
+        let (how, attached) = self.bring_up_past_leftovers(open, &name).await?;
         let (commands, inbox) = mpsc::channel(QUEUE);
         let (state, seen) = watch::channel(State::Opening);
         let line = Line {
@@ -134,6 +138,22 @@ impl Docker {
             ready => ready?,
         }
         Ok(Opened { sandbox: Arc::new(sandbox), how })
+    }
+
+    /// As [`Self::bring_up`]. The daemon may finish a creation whose request was dropped after we looked and before we create;
+    /// then the name is taken by a container of our own, which the next look finds.
+    async fn bring_up_past_leftovers(
+        &self,
+        open: &Open,
+        name: &str,
+    ) -> Result<(How, AttachContainerResults), Error> {
+        for _ in 0..LEFTOVER_LOOKS {
+            match self.bring_up(open, name).await {
+                Err(Error::NameTaken { .. }) => tokio::time::sleep(LEFTOVER_PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+        self.bring_up(open, name).await
     }
 
     /// Gives a running container and an attach to it.
