@@ -6,7 +6,7 @@ use crate::{
     engine::{Engine, Settings},
     gateway::{
         Gateway,
-        provider::{self, Provider, Waits},
+        provider::{self, Kind, Provider, Waits},
     },
     http::{self, Plane, listen},
     registry::Registry,
@@ -122,7 +122,7 @@ pub(crate) async fn open(
 }
 
 fn provider(config: &Config, key: Secret) -> Result<Provider, provider::Error> {
-    Provider::new(&config.model_base_url, Some(key), Waits::default())
+    Provider::new(Kind::Anthropic, &config.model_base_url, Some(key), Waits::default())
 }
 
 /// Makes the workspace, its owner and the owner's key. The file is written before the key becomes good, so that a crash

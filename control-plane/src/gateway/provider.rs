@@ -5,9 +5,11 @@ use crate::dial;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use checkfu_shared::{
+    id::RequestId,
     problem::{Code, Problem},
     secret::Secret,
 };
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -35,11 +37,34 @@ impl Default for Waits {
     }
 }
 
-/// A provider that speaks the Anthropic Messages wire.
+/// What a provider speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, as OpenAI, vLLM, Ollama and llama.cpp have it; the base address ends before
+    /// `/chat/completions`, mostly with `/v1`.
+    OpenaiCompatible,
+}
+
+impl Kind {
+    /// The path of model requests below the base address.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Anthropic => "/v1/messages",
+            Self::OpenaiCompatible => "/chat/completions",
+        }
+    }
+}
+
+/// One provider.
 #[derive(Debug)]
 pub struct Provider {
+    kind: Kind,
     http: reqwest::Client,
-    messages_url: String,
+    url: String,
     key: Option<Key>,
     waits: Waits,
 }
@@ -47,6 +72,7 @@ pub struct Provider {
 /// The key in both forms that are needed; neither prints.
 #[derive(Debug)]
 struct Key {
+    name: HeaderName,
     header: HeaderValue,
     text: Secret,
 }
@@ -69,7 +95,9 @@ pub struct Reply {
     pub status: StatusCode,
     /// The headers that the runner sees.
     pub headers: HeaderMap,
-    /// The body, still to be read.
+    /// The first piece of a stream, which is there before the reply is passed on at all.
+    pub first: Option<Bytes>,
+    /// The rest of the body, still to be read.
     pub body: reqwest::Response,
 }
 
@@ -82,16 +110,30 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// Whether a reply of this status says that the provider does not take the key.
+    #[must_use]
+    pub fn refuses_key(status: StatusCode) -> bool {
+        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+}
+
 impl Provider {
     /// The provider at `base_url`, asked with `key` if it wants one.
     ///
     /// # Errors
     /// [`Error`] when the address or the key cannot be used at all; nothing is dialled here.
-    pub fn new(base_url: &str, key: Option<Secret>, waits: Waits) -> Result<Self, Error> {
+    pub fn new(kind: Kind, base_url: &str, key: Option<Secret>, waits: Waits) -> Result<Self, Error> {
         let base = dial::base(base_url).map_err(Error::Dial)?;
         let http = dial::client(&base).map_err(Error::Dial)?;
-        let key = key.map(Key::new).transpose()?;
-        Ok(Self { http, messages_url: dial::below(&base, "/v1/messages"), key, waits })
+        let key = key.map(|key| Key::new(kind, key)).transpose()?;
+        Ok(Self { kind, http, url: dial::below(&base, kind.path()), key, waits })
+    }
+
+    /// What it speaks.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// How long this provider is waited for.
@@ -100,15 +142,18 @@ impl Provider {
         self.waits
     }
 
-    /// Sends one request and waits for the head of its reply.
+    /// Sends one request and waits for the head of its reply, and for the first piece when it is a stream.
     ///
     /// # Errors
-    /// `provider_unreachable` when there is no reply in time, or a redirect, which is never followed.
-    pub async fn ask(&self, body: &serde_json::Value) -> Result<Reply, Problem> {
-        let mut request =
-            self.http.post(&self.messages_url).header("anthropic-version", WIRE_VERSION).json(body);
+    /// `provider_unreachable` when there is no reply in time, or a redirect, which is never followed, or a stream that
+    /// ends before its first piece.
+    pub async fn ask(&self, body: &serde_json::Value, id: RequestId) -> Result<Reply, Problem> {
+        let mut request = self.http.post(&self.url).header("x-client-request-id", id.to_string()).json(body);
+        if self.kind == Kind::Anthropic {
+            request = request.header("anthropic-version", WIRE_VERSION);
+        }
         if let Some(key) = &self.key {
-            request = request.header("x-api-key", key.header.clone());
+            request = request.header(key.name.clone(), key.header.clone());
         }
         let sent = timeout(self.waits.head, request.send()).await;
         let body = sent.map_err(|_| unreachable("it did not answer in time"))?.map_err(|error| {
@@ -124,11 +169,20 @@ impl Provider {
         if status.is_redirection() || status.is_informational() {
             return Err(unreachable("it answered with a redirect, which is not followed"));
         }
-        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            tracing::error!(%status, "the model provider refuses the configured key");
+        if Reply::refuses_key(status) {
+            tracing::error!(%status, model_request_id = %id, "the model provider refuses the configured key");
         }
         let headers = passed(body.headers());
-        Ok(Reply { status, headers, body })
+        let mut reply = Reply { status, headers, first: None, body };
+        if reply.is_stream() {
+            let piece = timeout(self.waits.piece, reply.body.chunk()).await;
+            let piece = piece.map_err(|_| unreachable("its reply stalled before it began"))?;
+            reply.first = piece.map_err(|_| unreachable("its reply broke off before it began"))?;
+            if reply.first.is_none() {
+                return Err(unreachable("its reply is empty"));
+            }
+        }
+        Ok(reply)
     }
 
     /// Reads a reply that is not streamed, with the key taken out wherever it is repeated.
@@ -160,10 +214,16 @@ impl Provider {
 }
 
 impl Key {
-    fn new(text: Secret) -> Result<Self, Error> {
-        let mut header = HeaderValue::from_str(text.reveal()).map_err(|_| Error::Key)?;
+    fn new(kind: Kind, text: Secret) -> Result<Self, Error> {
+        let (name, header) = match kind {
+            Kind::Anthropic => (HeaderName::from_static("x-api-key"), HeaderValue::from_str(text.reveal())),
+            Kind::OpenaiCompatible => {
+                (header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {}", text.reveal())))
+            }
+        };
+        let mut header = header.map_err(|_| Error::Key)?;
         header.set_sensitive(true);
-        Ok(Self { header, text })
+        Ok(Self { name, header, text })
     }
 }
 
@@ -202,13 +262,19 @@ mod tests {
     const CANARY: &str = "sk-canary-4711";
 
     fn provider() -> Provider {
-        Provider::new("http://127.0.0.1:1", Some(Secret::new(CANARY)), Waits::default()).unwrap()
+        Provider::new(Kind::Anthropic, "http://127.0.0.1:1", Some(Secret::new(CANARY)), Waits::default())
+            .unwrap()
     }
 
     #[test]
     fn the_key_prints_nowhere() {
         assert!(!format!("{:?}", provider()).contains("canary"));
-        let wrong = Provider::new("http://x", Some(Secret::new(format!("{CANARY}\n"))), Waits::default());
+        let wrong = Provider::new(
+            Kind::Anthropic,
+            "http://x",
+            Some(Secret::new(format!("{CANARY}\n"))),
+            Waits::default(),
+        );
         let error = wrong.unwrap_err();
         assert!(!format!("{error:?} {error}").contains("canary"));
     }
@@ -221,7 +287,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_a_problem_that_says_what_to_do() {
-        let problem = provider().ask(&serde_json::json!({})).await.unwrap_err();
+        let problem = provider().ask(&serde_json::json!({}), RequestId::mint()).await.unwrap_err();
         assert_eq!(problem.code, Code::ProviderUnreachable);
         assert!(problem.message.contains("no connection could be made"), "{problem}");
     }

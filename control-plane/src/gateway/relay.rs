@@ -9,7 +9,7 @@ use futures_util::{Stream, stream};
 use std::pin::pin;
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
-    time::timeout,
+    time::{error::Elapsed, timeout},
 };
 
 /// Pieces that may wait for the reader.
@@ -63,8 +63,9 @@ pub(super) fn body(pieces: Receiver<Piece>) -> impl Stream<Item = Result<Bytes, 
     })
 }
 
-/// Relays `reply` until it ends or `fenced` completes. `record` is called exactly once, with what was counted.
+/// Relays `first` and the rest of `reply` until it ends or `fenced` completes. `record` is called exactly once, with what was counted.
 pub(super) async fn relay<R>(
+    mut first: Option<Bytes>,
     mut reply: reqwest::Response,
     pieces: Sender<Piece>,
     waits: Waits,
@@ -82,7 +83,7 @@ where
             biased;
             () = &mut fenced => break Ended::Fenced,
             () = pieces.closed() => break Ended::ReaderGone,
-            piece = timeout(waits.piece, reply.chunk()) => piece,
+            piece = next(&mut first, &mut reply, waits) => piece,
         };
         let bytes = match piece {
             Ok(Ok(Some(bytes))) => bytes,
@@ -116,6 +117,17 @@ where
         return Ended::ReaderGone;
     }
     ended
+}
+
+async fn next(
+    first: &mut Option<Bytes>,
+    reply: &mut reqwest::Response,
+    waits: Waits,
+) -> Result<reqwest::Result<Option<Bytes>>, Elapsed> {
+    match first.take() {
+        Some(piece) => Ok(Ok(Some(piece))),
+        None => timeout(waits.piece, reply.chunk()).await,
+    }
 }
 
 #[cfg(test)]

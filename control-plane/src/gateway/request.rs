@@ -3,7 +3,7 @@
 //! the provider act by itself (its own tools, MCP, containers, fetching addresses, stored files) is refused.
 
 use checkfu_shared::{
-    agent::{Effort, Model},
+    agent::Effort,
     problem::{Code, Problem},
 };
 use serde_json::{Map, Value, json};
@@ -28,34 +28,58 @@ const REFUSED: [&str; 2] = ["mcp_servers", "container"];
 const BLOCKS: [&str; 7] =
     ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"];
 
-/// Rebuilds a request of the Messages wire for the claim's `model`.
-///
-/// # Errors
-/// A [`Problem`] that names the member and what to do, when the body is no such request or asks for something refused.
-pub fn rebuild(body: &[u8], model: &Model) -> Result<Value, Problem> {
-    let mut given: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
-        Problem::new(
-            Code::InvalidJson,
-            format!("The body is not a JSON object (line {}, column {}).", error.line(), error.column()),
-        )
-    })?;
-    for name in REFUSED {
-        if given.get(name).is_some_and(|value| !value.is_null()) {
-            return Err(refused(name));
+/// A request of the Messages wire that may be asked, without whatever is not passed.
+#[derive(Debug)]
+pub struct Given {
+    members: Map<String, Value>,
+    dropped: Vec<String>,
+}
+
+impl Given {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A [`Problem`] that names the member and what to do, when it is no such request or asks for something refused.
+    pub fn read(body: &[u8]) -> Result<Self, Problem> {
+        let mut given: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
+            Problem::new(
+                Code::InvalidJson,
+                format!("The body is not a JSON object (line {}, column {}).", error.line(), error.column()),
+            )
+        })?;
+        for name in REFUSED {
+            if given.get(name).is_some_and(|value| !value.is_null()) {
+                return Err(refused(name));
+            }
         }
-    }
-    let mut rebuilt = Map::new();
-    for name in PASSED {
-        if let Some(value) = given.remove(name) {
-            rebuilt.insert(name.to_owned(), value);
+        let mut members = Map::new();
+        for name in PASSED {
+            if let Some(value) = given.remove(name) {
+                members.insert(name.to_owned(), value);
+            }
         }
+        check(&members)?;
+        // Every client names a model, and every client knows that the claim's is asked.
+        given.remove("model");
+        Ok(Self { members, dropped: given.into_iter().map(|(name, _)| name).collect() })
     }
-    check(&rebuilt)?;
-    rebuilt.insert("model".to_owned(), model.id.as_str().into());
-    if let Some(effort) = model.effort {
-        rebuilt.insert("output_config".to_owned(), json!({"effort": provider_effort(effort.level)}));
+
+    /// The members that are not passed on, by name: raw parameters of a provider, and what nobody knows.
+    #[must_use]
+    pub fn dropped(&self) -> &[String] {
+        &self.dropped
     }
-    Ok(Value::Object(rebuilt))
+
+    /// The body that asks for `model` with `effort`.
+    #[must_use]
+    pub fn body(&self, model: &str, effort: Option<Effort>) -> Value {
+        let mut members = self.members.clone();
+        members.insert("model".to_owned(), model.into());
+        if let Some(effort) = effort {
+            members.insert("output_config".to_owned(), json!({"effort": provider_effort(effort)}));
+        }
+        Value::Object(members)
+    }
 }
 
 /// The provider's word for an effort level; its scale has nothing below `low`.
@@ -139,14 +163,9 @@ fn refused(what: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use checkfu_shared::agent::EffortSetting;
-
-    fn model() -> Model {
-        Model { id: "pinned".into(), effort: None, inference_geo: None, speed: None }
-    }
 
     fn of(body: &Value) -> Result<Value, Problem> {
-        rebuild(&serde_json::to_vec(body).unwrap(), &model())
+        Given::read(&serde_json::to_vec(body).unwrap()).map(|given| given.body("pinned", None))
     }
 
     #[test]
@@ -160,6 +179,8 @@ mod tests {
             rebuilt,
             json!({"model": "pinned", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": true})
         );
+        let given = Given::read(br#"{"model": "m", "max_tokens": 1, "messages": [], "top_k": 3}"#).unwrap();
+        assert_eq!(given.dropped(), ["top_k"]);
     }
 
     #[test]
@@ -211,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_malformed_body_is_refused_with_what_is_wrong() {
-        assert_eq!(rebuild(b"[]", &model()).unwrap_err().code, Code::InvalidJson);
-        assert_eq!(rebuild(b"{\"a\"", &model()).unwrap_err().code, Code::InvalidJson);
+        assert_eq!(Given::read(b"[]").unwrap_err().code, Code::InvalidJson);
+        assert_eq!(Given::read(b"{\"a\"").unwrap_err().code, Code::InvalidJson);
         for body in [
             json!({"messages": []}),
             json!({"messages": [], "max_tokens": 0}),
@@ -234,8 +255,8 @@ mod tests {
             (Effort::High, "high"),
             (Effort::Max, "max"),
         ] {
-            let model = Model { effort: Some(EffortSetting { level }), ..model() };
-            let body = rebuild(br#"{"max_tokens": 1, "messages": []}"#, &model).unwrap();
+            let given = Given::read(br#"{"max_tokens": 1, "messages": []}"#).unwrap();
+            let body = given.body("pinned", Some(level));
             assert_eq!(body["output_config"], json!({"effort": want}));
         }
     }

@@ -3,16 +3,20 @@
 use super::*;
 use crate::{
     config::Config,
-    engine::{Caller, NewPairing, NewSession},
+    engine::{Caller, Engine, NewPairing, NewSession},
     http as plane_http, serve,
 };
 use axum::{
     body::{Bytes, to_bytes},
     extract::State as Shared,
-    http::Request,
     response::IntoResponse,
 };
+use axum::{
+    http::{Request, StatusCode},
+    response::Response,
+};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use checkfu_shared::event::ModelUsage;
 use checkfu_shared::{
     agent::{Agent, Kind, Model},
     content::Block,
@@ -242,6 +246,7 @@ async fn the_key_is_swapped_unknown_members_are_dropped_and_the_count_is_on_reco
     let bench = Bench::new(Answering::Stream).await;
     let response = bench.ask_well().await;
     assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()[DROPPED], "service_tier");
     let id = request_id(&response);
     assert_eq!(text(response).await, format!("{START}{STOP}"));
     let usage = ModelUsage { input_tokens: 5, output_tokens: 1, ..ModelUsage::default() };
@@ -280,10 +285,11 @@ async fn a_refusal_of_the_provider_passes_with_its_status_and_when_to_try_again(
 async fn the_key_never_comes_back() {
     let bench = Bench::new(Answering::EchoKey).await;
     let response = bench.ask_well().await;
-    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
     assert!(!format!("{:?}", response.headers()).contains("canary"));
     let text = text(response).await;
-    assert!(text.contains("bad key [secret]") && !text.contains("canary"), "{text}");
+    assert!(text.contains("provider_key_refused") && !text.contains("canary"), "{text}");
+    assert!(!text.contains("real-key") && !text.contains("bad key"), "{text}");
     assert!(!format!("{:?}", bench.plane).contains("canary"));
 }
 

@@ -85,7 +85,7 @@ const COUNTED: ModelUsage = ModelUsage {
 async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
     let (sender, pieces) = channel();
     let (records, record) = recorder(true);
-    let relayed = relay(reply(Then::Stop).await, sender, waits(), pending(), record);
+    let relayed = relay(None, reply(Then::Stop).await, sender, waits(), pending(), record);
     let (ended, got) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, got), (Ended::Whole, (format!("{START}{STOP}"), Ok(()))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -94,7 +94,8 @@ async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
 #[tokio::test]
 async fn the_count_is_on_record_before_the_reader_sees_the_end() {
     let (sender, pieces) = channel();
-    let relayed = relay(reply(Then::Stop).await, sender, waits(), pending(), |_| std::future::ready(false));
+    let relayed =
+        relay(None, reply(Then::Stop).await, sender, waits(), pending(), |_| std::future::ready(false));
     let (ended, (text, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Unrecorded, Err(Cut)));
     assert!(!text.contains("message_stop"), "{text}");
@@ -117,7 +118,7 @@ async fn a_fenced_claim_cuts_the_reply_and_what_was_used_is_counted() {
         fence.send(()).unwrap();
     };
     let fenced = async { drop(fenced.await) };
-    let relayed = relay(reply(Then::Hang).await, sender, waits(), fenced, record);
+    let relayed = relay(None, reply(Then::Hang).await, sender, waits(), fenced, record);
     let (ended, last, ()) = tokio::join!(relayed, reader, fencing);
     assert_eq!((ended, last), (Ended::Fenced, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -135,7 +136,7 @@ async fn a_provider_that_breaks_off_never_looks_like_an_end() {
         seen.notify_one();
         body.next().await
     };
-    let (ended, last) = tokio::join!(relay(reply, sender, waits(), pending(), record), reader);
+    let (ended, last) = tokio::join!(relay(None, reply, sender, waits(), pending(), record), reader);
     assert_eq!((ended, last), (Ended::Broken, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
 }
@@ -145,7 +146,7 @@ async fn a_silent_provider_is_given_up() {
     let (sender, pieces) = channel();
     let (_, record) = recorder(true);
     let waits = Waits { piece: Duration::from_millis(50), ..waits() };
-    let relayed = relay(reply(Then::Hang).await, sender, waits, pending(), record);
+    let relayed = relay(None, reply(Then::Hang).await, sender, waits, pending(), record);
     let (ended, (_, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Stalled, Err(Cut)));
 }
@@ -158,7 +159,7 @@ async fn a_reader_that_goes_away_ends_the_relay_and_is_billed() {
         let mut body = Box::pin(body(pieces));
         assert!(body.next().await.unwrap().is_ok());
     };
-    let relayed = relay(reply(Then::Hang).await, sender, waits(), pending(), record);
+    let relayed = relay(None, reply(Then::Hang).await, sender, waits(), pending(), record);
     let (ended, ()) = tokio::join!(relayed, reader);
     assert_eq!(ended, Ended::ReaderGone);
     assert_eq!(*records.lock().unwrap(), [COUNTED]);

@@ -1,0 +1,67 @@
+//! Where one model request may go: a provider, the name that the provider knows the model by, and what it costs there.
+//! A route is a list of these in order; the next one is asked only while the client has seen nothing of a reply.
+
+use super::{price::Price, provider::Provider, request::Given};
+use axum::http::StatusCode;
+use checkfu_shared::agent::Effort;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One way to answer a model request.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Who is asked.
+    pub provider: Arc<Provider>,
+    /// The provider's own name of the model.
+    pub upstream_model: String,
+    /// How hard the model thinks: the agent's own word, or else the candidate's.
+    pub effort: Option<Effort>,
+    /// What it costs; `None` when nobody knows.
+    pub price: Option<Price>,
+}
+
+impl Candidate {
+    /// The body that this candidate is asked with. The place where one wire is translated to another.
+    #[must_use]
+    pub fn body(&self, given: &Given) -> Value {
+        given.body(&self.upstream_model, self.effort)
+    }
+}
+
+/// Whether another provider may do better than the one that answered with `status`.
+#[must_use]
+pub fn is_worth_another(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::PAYMENT_REQUIRED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::REQUEST_TIMEOUT
+                | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_provider_may_do_better_goes_on() {
+        for (status, want) in [
+            (200, false),
+            (400, false),
+            (401, true),
+            (402, true),
+            (403, true),
+            (404, true),
+            (413, false),
+            (429, true),
+            (500, true),
+            (529, true),
+        ] {
+            assert_eq!(is_worth_another(StatusCode::from_u16(status).unwrap()), want, "{status}");
+        }
+    }
+}
