@@ -4,6 +4,8 @@
 pub mod append;
 pub mod claim;
 pub mod draft;
+pub mod glob;
+pub mod grant;
 pub mod input;
 pub mod pairing;
 pub mod permission;

@@ -1,6 +1,7 @@
 //! The only writer of session logs: it loads a session's state, lets the domain decide, commits events and state in one
 //! transaction, then wakes whoever waits. Nothing is visible before it is durable.
 
+mod admission;
 mod append;
 mod capability;
 mod claims;

@@ -15,14 +15,16 @@ pub mod request;
 
 use crate::{
     engine::Capability,
-    http::{Plane, auth, body, reply::Answer},
+    http::{
+        Plane, auth, body,
+        reply::Answer,
+        route::{Guard, Routes},
+    },
 };
 use axum::{
-    Router,
     body::Body,
     extract::State,
     http::{HeaderMap, HeaderName},
-    routing::post,
 };
 use call::Call;
 use candidate::Candidate;
@@ -102,9 +104,10 @@ impl Gateway {
     }
 }
 
-/// The gateway's routes, below [`BASE_PATH`].
-pub fn routes() -> Router<Plane> {
-    Router::new().route("/v1/messages", post(messages))
+/// The gateway's routes.
+#[must_use]
+pub fn routes() -> Routes {
+    Routes::new().post("/v1/gateway/v1/messages", Guard::Capability, messages)
 }
 
 async fn messages(State(plane): State<Plane>, headers: HeaderMap, body: Body) -> Answer {

@@ -9,6 +9,7 @@ pub mod path;
 pub mod public;
 pub mod query;
 pub mod reply;
+pub mod route;
 pub mod runner;
 pub mod stream;
 
@@ -21,6 +22,7 @@ use crate::{
 };
 use axum::{Router, middleware};
 use checkfu_shared::time::Clock;
+use route::Routes;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -43,15 +45,22 @@ pub struct Plane {
     pub stop: CancellationToken,
 }
 
-/// All routes.
-pub fn router(plane: Plane) -> Router {
-    Router::new()
+/// The table of all routes with their guards.
+#[must_use]
+pub fn routes() -> Routes {
+    Routes::new()
         .merge(health::routes())
         .merge(public::routes())
         .merge(runner::routes())
-        .nest(gateway::BASE_PATH, gateway::routes())
+        .merge(gateway::routes())
+}
+
+/// All routes, each behind its guard.
+pub fn router(plane: Plane) -> Router {
+    routes()
+        .guarded(&plane)
         .fallback(reply::unknown_route)
-        .method_not_allowed_fallback(reply::unknown_method)
+        .layer(middleware::from_fn(runner::versioned))
         .layer(middleware::from_fn_with_state(plane.clone(), reply::stamp))
         .with_state(plane)
 }

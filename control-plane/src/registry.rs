@@ -3,21 +3,22 @@
 
 mod agent;
 mod agents;
+pub(crate) mod assignments;
 mod environment;
 mod environments;
 mod filter;
 mod keys;
+pub(crate) mod members;
 mod once;
-mod principals;
-mod role;
+pub(crate) mod principals;
 
 pub use agent::{AgentRecord, Definition};
+pub use assignments::{AssignmentQuery, AssignmentRecord, NewAssignment};
 pub use environment::{Change as EnvironmentChange, EnvironmentRecord};
 pub use filter::Filter;
 pub use keys::{Authenticated, KeyRecord, NewKey};
 pub use once::Once;
 pub use principals::{NewPrincipal, PrincipalKind, PrincipalRecord};
-pub use role::{Act, Role};
 
 use crate::store::{self, Store};
 use checkfu_shared::{

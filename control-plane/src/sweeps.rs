@@ -18,6 +18,7 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
         note("lapse leases", engine.lapse_leases().await);
         note("nudge polls", engine.nudge_polls().await);
         if turn == 0 {
+            note("expire permissions", engine.expire_permissions().await);
             note("forget old rows", engine.forget_old_rows().await);
             note("remove garbage", engine.remove_garbage().await);
         }

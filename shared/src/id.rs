@@ -124,6 +124,12 @@ ids! {
     RequestId "req" "request";
     /// An approval of one action.
     ApprovalId "appr" "approval";
+    /// A standing approval.
+    StandingId "stnd" "standing approval";
+    /// A permission assignment.
+    AssignmentId "perm" "permission assignment";
+    /// An action policy.
+    PolicyId "apol" "action policy";
     /// A workspace.
     WorkspaceId "wrk" "workspace";
 }

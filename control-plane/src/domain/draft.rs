@@ -24,6 +24,8 @@ pub struct Facts {
     pub pins: ExecutionPins,
     /// The budget as given.
     pub budget: Option<Value>,
+    /// Why the acting principal may not start a run now; `None` when it may.
+    pub barred: Option<String>,
 }
 
 /// Where the ids of new events and runs come from.

@@ -108,6 +108,9 @@ fn check(draft: &Draft<'_>, body: &Body) -> Result<(), Problem> {
 }
 
 fn check_message(draft: &Draft<'_>, content: &[Block]) -> Result<(), Problem> {
+    if let Some(reason) = &draft.facts.barred {
+        return Err(Problem::new(Code::PermissionDenied, reason.clone()));
+    }
     if is_paused(draft) {
         return Err(Problem::new(
             Code::BudgetReached,

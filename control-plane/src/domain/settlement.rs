@@ -59,7 +59,10 @@ fn finish(draft: &mut Draft<'_>, epoch: u64, stop: StopReason) {
     let interrupted = draft.state.run.as_ref().is_some_and(|run| run.interrupted);
     draft.emit(Body::RunSettled(RunSettled { epoch, stop_reason: stop.clone() }));
     let next = draft.state.waiting_of(InputKind::Message).next().is_some();
-    if !next {
+    if let Some(reason) = draft.facts.barred.clone().filter(|_| next) {
+        refuse_messages(draft, reason);
+        idle(draft, stop);
+    } else if !next {
         idle(draft, stop);
     } else if interrupted {
         // Who interrupts waits for the idle that tells of it, also when more was said.
@@ -68,6 +71,28 @@ fn finish(draft: &mut Draft<'_>, epoch: u64, stop: StopReason) {
     } else {
         draft.emit_run();
     }
+}
+
+/// Ends the run because its acting principal may not have it any more; what waits is given up.
+pub fn bar(draft: &mut Draft<'_>, epoch: u64, reason: String) {
+    let waiting = draft.state.waiting.iter().map(|input| input.id).collect();
+    draft.process_inputs(waiting);
+    say_denied(draft, reason);
+    draft.emit(Body::RunSettled(RunSettled { epoch, stop_reason: StopReason::EndTurn }));
+    idle(draft, StopReason::EndTurn);
+}
+
+/// The messages that wait get no run, since the acting principal may not start one.
+fn refuse_messages(draft: &mut Draft<'_>, reason: String) {
+    let ids = draft.state.waiting_of(InputKind::Message).map(|input| input.id).collect();
+    draft.process_inputs(ids);
+    say_denied(draft, reason);
+}
+
+fn say_denied(draft: &mut Draft<'_>, message: String) {
+    let kind = "permission_denied".to_owned();
+    let error = SessionError { kind, message, retry_status: RetryStatus::Exhausted };
+    draft.emit(Body::SessionError { error });
 }
 
 /// A message that a failed run did not even take up would start the same failure for ever: it is folded in here, and the

@@ -131,6 +131,7 @@ impl World {
             agent,
             pins,
             budget: None,
+            barred: None,
         };
         Self { facts, state: State::default(), log: Vec::new(), mint: Counter::default(), epoch: 0, now: 0 }
     }

@@ -135,14 +135,14 @@ fn look(
     if let Some(reply) = known(conn, caller, request, tempo)? {
         return Ok(Look::Answer(Box::new(reply)));
     }
-    let Some((runner, workspace)) = offer::candidate(conn, caller.runner_id)? else {
+    let Some((runner, owner)) = offer::candidate(conn, caller.runner_id)? else {
         return Ok(Look::Wait { draining: true });
     };
     let sql = "select exists (select 1 from disposals where runner_id = ?1)";
     if conn.prepare_cached(sql)?.query_row([caller.runner_id.to_string()], |row| row.get(0))? {
         return Ok(Look::Dispose);
     }
-    let fits = request.free_slots > 0 && offer::pick(conn, &runner, workspace, tempo, now)?.is_some();
+    let fits = request.free_slots > 0 && offer::pick(conn, &runner, owner, tempo, now)?.is_some();
     Ok(if fits { Look::Take } else { Look::Wait { draining: runner.barred } })
 }
 
@@ -178,8 +178,8 @@ fn take(
     if let Some(reply) = known(tx, caller, request, &cx.tempo)? {
         return Ok(Some(reply));
     }
-    let Some((runner, workspace)) = offer::candidate(tx, caller.runner_id)? else { return Ok(None) };
-    let Some(session) = offer::pick(tx, &runner, workspace, &cx.tempo, cx.now)? else { return Ok(None) };
+    let Some((runner, owner)) = offer::candidate(tx, caller.runner_id)? else { return Ok(None) };
+    let Some(session) = offer::pick(tx, &runner, owner, &cx.tempo, cx.now)? else { return Ok(None) };
     let loaded = log::load_key(tx, session)?;
     let Some(run) = &loaded.state.run else { return Ok(None) };
     let held = Held {

@@ -61,6 +61,8 @@ pub(super) enum Loss {
     Forgotten,
     /// The runner was revoked.
     Revoked,
+    /// The runner's principal may not hold it any more.
+    Unentitled,
 }
 
 /// A claim's row.
@@ -179,6 +181,7 @@ pub(super) fn lose(tx: &Connection, cx: &mut Cx, held: &Held, loss: Loss) -> Res
         Loss::Silent => (Hold::Lost, true, "its runner was not heard any more"),
         Loss::Forgotten => (Hold::Fenced, true, "its runner started again without it"),
         Loss::Revoked => (Hold::Fenced, false, "its runner was revoked"),
+        Loss::Unentitled => (Hold::Fenced, false, "its runner may not hold it any more"),
     };
     set_hold(tx, held.id, hold)?;
     let mut loaded = log::load_key(tx, held.session)?;

@@ -1,6 +1,7 @@
 //! Loading a session's state and committing a decision: events, state, runs and the queue move in one transaction.
 //! The one place that writes events.
 
+use super::admission;
 use crate::{
     domain::{
         draft::{Decided, Draft, Facts, FreshIds},
@@ -148,9 +149,9 @@ pub(super) fn select(
 
 impl Loaded {
     /// What the domain must know beside the state.
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn facts(&self, conn: &Connection, now: Timestamp) -> Result<Facts, store::Error> {
         let definition = &self.definition;
-        Facts {
+        Ok(Facts {
             session_id: self.id,
             thread_id: definition.thread_id,
             agent: definition.agent.clone(),
@@ -165,7 +166,8 @@ impl Loaded {
                 instructions_sha256: definition.instructions.as_ref().map(|text| sha256_hex(text.as_bytes())),
             },
             budget: self.changeable.budget.clone(),
-        }
+            barred: admission::barred(conn, self, now)?,
+        })
     }
 
     /// The record that readers see.
@@ -202,7 +204,7 @@ impl Loaded {
         now: Timestamp,
         verb: impl FnOnce(&mut Draft<'_>) -> Result<T, Problem>,
     ) -> Result<(T, Vec<Event>, Hint), store::Error> {
-        let (facts, mut mint) = (self.facts(), FreshIds);
+        let (facts, mut mint) = (self.facts(tx, now)?, FreshIds);
         let mut draft = Draft::new(self.state.clone(), &facts, now, &mut mint);
         let value = verb(&mut draft)?;
         let decided = draft.decided();

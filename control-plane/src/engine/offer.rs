@@ -1,28 +1,32 @@
 //! Which queued run goes to which runner, read from the store and judged by the domain.
 
-use super::log;
+use super::{admission, log};
 use crate::{
     domain::claim::{self, Candidate, Queued},
     record::{RunRecord, RunStatus, WaitingReason},
+    registry::assignments,
     store,
 };
 use checkfu_shared::{
     event::StopReason,
-    id::{RunnerId, SessionId, WorkspaceId},
+    id::{PrincipalId, RunnerId, SessionId, WorkspaceId},
     protocol::Tempo,
     time::Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 const CANDIDATE: &str = "select id, labels, said_labels, draining, revoked_at, last_seen, max_sessions, \
-     (select count(*) from claims where runner_id = runners.id and state in ('offered', 'live')), workspace_id \
-     from runners";
+     (select count(*) from claims where runner_id = runners.id and state in ('offered', 'live')), workspace_id, \
+     principal_id from runners";
 
-/// One runner as an offer sees it, with its workspace.
+/// Whose workspace a runner is in, and whose rights it has.
+pub(super) type Owner = (WorkspaceId, PrincipalId);
+
+/// One runner as an offer sees it, with its owner.
 pub(super) fn candidate(
     conn: &Connection,
     runner: RunnerId,
-) -> Result<Option<(Candidate, WorkspaceId)>, store::Error> {
+) -> Result<Option<(Candidate, Owner)>, store::Error> {
     let mut statement = conn.prepare_cached(&format!("{CANDIDATE} where id = ?1"))?;
     statement.query_row([runner.to_string()], raw).optional()?.map(parse).transpose()
 }
@@ -33,18 +37,18 @@ fn candidates(conn: &Connection, workspace: WorkspaceId) -> Result<Vec<Candidate
     rows.into_iter().map(|row| parse(row).map(|(candidate, _)| candidate)).collect()
 }
 
-type Raw = ((String, String, String), (bool, Option<i64>, i64), (Option<u32>, u32, String));
+type Raw = ((String, String, String), (bool, Option<i64>, i64), (Option<u32>, u32, String, String));
 
 fn raw(row: &Row<'_>) -> Result<Raw, rusqlite::Error> {
     Ok((
         (row.get(0)?, row.get(1)?, row.get(2)?),
         (row.get(3)?, row.get(4)?, row.get(5)?),
-        (row.get(6)?, row.get(7)?, row.get(8)?),
+        (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?),
     ))
 }
 
-fn parse(row: Raw) -> Result<(Candidate, WorkspaceId), store::Error> {
-    let ((id, given, said), (draining, revoked, seen), (max_sessions, held, workspace)) = row;
+fn parse(row: Raw) -> Result<(Candidate, Owner), store::Error> {
+    let ((id, given, said), (draining, revoked, seen), (max_sessions, held, workspace, principal)) = row;
     let mut labels: Vec<String> = serde_json::from_str(&given)?;
     labels.extend(serde_json::from_str::<Vec<String>>(&said)?);
     let candidate = Candidate {
@@ -55,17 +59,17 @@ fn parse(row: Raw) -> Result<(Candidate, WorkspaceId), store::Error> {
         held,
         max_sessions,
     };
-    Ok((candidate, log::parsed(&workspace)?))
+    Ok((candidate, (log::parsed(&workspace)?, log::parsed(&principal)?)))
 }
 
-type RawQueued = (i64, i64, String, Option<String>, Option<String>);
+type RawQueued = (i64, i64, String, Option<String>, Option<String>, String);
 
 fn queued_of(row: &Row<'_>) -> Result<RawQueued, rusqlite::Error> {
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
 }
 
-fn queued(row: (i64, i64, String, Option<String>, Option<String>)) -> Result<(i64, Queued), store::Error> {
-    let (session, at, labels, home, claim) = row;
+fn queued(row: RawQueued) -> Result<(i64, Queued), store::Error> {
+    let (session, at, labels, home, claim, _) = row;
     let queued = Queued {
         queued_at: Timestamp::from_ms(at),
         labels: serde_json::from_str(&labels)?,
@@ -75,28 +79,32 @@ fn queued(row: (i64, i64, String, Option<String>, Option<String>)) -> Result<(i6
     Ok((session, queued))
 }
 
-const QUEUED: &str = "select queue.session, queued_at, labels, sandbox_runner, claim from queue \
+const QUEUED: &str = "select queue.session, queued_at, labels, sandbox_runner, claim, \
+     definition ->> '$.environment_id' from queue \
      join sessions on sessions.key = queue.session";
 
 /// The session whose queued run this runner gets next: its own first, then the oldest.
 pub(super) fn pick(
     conn: &Connection,
     runner: &Candidate,
-    workspace: WorkspaceId,
+    (workspace, principal): Owner,
     tempo: &Tempo,
     now: Timestamp,
 ) -> Result<Option<i64>, store::Error> {
     if runner.barred || !runner.has_room() {
         return Ok(None);
     }
+    let grants = assignments::grants(conn, workspace, principal, now)?;
     let mut statement = conn.prepare_cached(&format!(
         "{QUEUED} where queue.workspace_id = ?1 and claim is null \
          order by sandbox_runner is not ?2, queued_at, queue.session"
     ))?;
     let rows = statement.query_map(params![workspace.to_string(), runner.id.to_string()], queued_of)?;
     for row in rows {
-        let (session, run) = queued(row?)?;
-        if !runner.carries(&run.labels) {
+        let row = row?;
+        let may = admission::may_claim(&grants, &row.5);
+        let (session, run) = queued(row)?;
+        if !may || !runner.carries(&run.labels) {
             continue;
         }
         let home = match run.sandbox_runner {

@@ -1,7 +1,7 @@
 //! The verbs of the public API on sessions: create, say something, change, archive, delete.
 
 use super::{
-    Engine,
+    Engine, admission,
     log::{self, Changeable, Definition, Loaded},
     replay,
 };
@@ -33,6 +33,8 @@ impl Engine {
             if let Some(answer) = replay::find(tx, replay.as_ref(), cx.now)? {
                 return Ok(answer);
             }
+            let (agent, environment) = (new.agent.id, new.environment_id);
+            admission::check(tx, new.workspace_id, new.principal_id, agent, environment, cx.now)??;
             let (mut loaded, initial) = insert(tx, cx.now, new)?;
             if !initial.is_empty() {
                 let ((), _, hint) = loaded.decide(tx, cx.now, |draft| input::send(draft, initial))?;

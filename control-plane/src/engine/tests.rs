@@ -49,7 +49,9 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_800_000_000_000)));
         let engine = open(&dir, &clock).await;
-        Self { engine, clock, dir, workspace: WorkspaceId::mint(), principal: PrincipalId::mint() }
+        let (workspace, principal) = (WorkspaceId::mint(), PrincipalId::mint());
+        engine.seat_owner(workspace, principal).await;
+        Self { engine, clock, dir, workspace, principal }
     }
 
     /// Closes the store and opens it again, as a restart does.

@@ -7,9 +7,11 @@ use crate::{
     http as plane_http, serve,
 };
 use axum::{
+    Router,
     body::{Bytes, to_bytes},
     extract::State as Shared,
     response::IntoResponse,
+    routing::post,
 };
 use axum::{
     http::{Request, StatusCode},
@@ -150,6 +152,7 @@ fn cause() -> Cause {
 
 async fn paired(engine: &Engine) -> Caller {
     let (workspace_id, principal_id) = (WorkspaceId::mint(), PrincipalId::mint());
+    engine.seat_owner(workspace_id, principal_id).await;
     let minted = engine
         .mint_pairing(NewPairing {
             workspace_id,

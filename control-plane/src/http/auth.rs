@@ -1,7 +1,7 @@
 //! Credentials and version headers in, a [`Caller`] out. Every request reads the key's row anew, so a revocation holds at once.
 //! Never logs a header.
 
-use super::{Plane, reply::Refusal};
+use super::{Plane, reply::Refusal, route};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
@@ -11,7 +11,7 @@ use checkfu_shared::{
     problem::{Code, Problem},
 };
 
-use crate::registry::Role;
+use crate::{domain::grant::Grants, engine};
 
 /// The versions of our own dialect.
 pub const VERSIONS: [&str; 1] = ["2026-08-29"];
@@ -33,8 +33,8 @@ pub struct Caller {
     pub workspace_id: WorkspaceId,
     /// As whom.
     pub principal_id: PrincipalId,
-    /// What the principal may do.
-    pub role: Role,
+    /// What the principal may do now.
+    pub grants: Grants,
     /// With which key.
     pub key_id: KeyId,
     /// The request's own id.
@@ -105,29 +105,52 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
+/// Who asks, by the key that the request carries.
+///
+/// # Errors
+/// `unauthenticated`, or `invalid_header` for a header that makes no sense.
+pub async fn caller(plane: &Plane, parts: &Parts) -> Result<Caller, Problem> {
+    let headers = &parts.headers;
+    let token = credential(headers).ok_or_else(|| {
+        Problem::new(
+            Code::Unauthenticated,
+            "The request carries no API key. Send `Authorization: Bearer <key>` or `x-api-key: <key>`.",
+        )
+    })?;
+    let key = plane.registry.authenticate(token, plane.clock.now()).await?;
+    let retries = headers.get("x-stainless-retry-count").and_then(|value| value.to_str().ok());
+    Ok(Caller {
+        workspace_id: key.workspace_id,
+        principal_id: key.principal_id,
+        grants: key.grants,
+        key_id: key.id,
+        request_id: parts.extensions.get::<RequestId>().copied().unwrap_or_else(RequestId::mint),
+        dialect: dialect(headers)?,
+        idempotency_key: idempotency_key(headers)?,
+        repeated: retries.is_some_and(|count| count.parse::<u32>().is_ok_and(|count| count > 0)),
+    })
+}
+
+/// The runner behind the request, checked against the store.
+///
+/// # Errors
+/// `unauthenticated` or `runner_revoked`.
+pub async fn runner(plane: &Plane, parts: &Parts) -> Result<engine::Caller, Problem> {
+    let Some(token) = credential(&parts.headers) else {
+        return Err(Problem::new(
+            Code::Unauthenticated,
+            "A runner token is missing. Send it as `Authorization: Bearer`.",
+        ));
+    };
+    plane.engine.authenticate(token).await
+}
+
+/// Whom the route's guard let in.
 impl FromRequestParts<Plane> for Caller {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, plane: &Plane) -> Result<Self, Refusal> {
-        let headers = &parts.headers;
-        let token = credential(headers).ok_or_else(|| {
-            Problem::new(
-                Code::Unauthenticated,
-                "The request carries no API key. Send `Authorization: Bearer <key>` or `x-api-key: <key>`.",
-            )
-        })?;
-        let key = plane.registry.authenticate(token, plane.clock.now()).await?;
-        let retries = headers.get("x-stainless-retry-count").and_then(|value| value.to_str().ok());
-        Ok(Self {
-            workspace_id: key.workspace_id,
-            principal_id: key.principal_id,
-            role: key.role,
-            key_id: key.id,
-            request_id: parts.extensions.get::<RequestId>().copied().unwrap_or_else(RequestId::mint),
-            dialect: dialect(headers)?,
-            idempotency_key: idempotency_key(headers)?,
-            repeated: retries.is_some_and(|count| count.parse::<u32>().is_ok_and(|count| count > 0)),
-        })
+    async fn from_request_parts(parts: &mut Parts, _: &Plane) -> Result<Self, Refusal> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(route::no_caller)
     }
 }
 

@@ -3,14 +3,15 @@
 use super::{
     Plane,
     reply::{self, Answer},
+    route::{Guard, Routes},
 };
-use axum::{Router, extract::State, routing::get};
+use axum::extract::State;
 use checkfu_shared::problem::{Code, Problem};
 use serde_json::json;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new().route("/healthz", get(health)).route("/readyz", get(ready))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/healthz", Guard::Open, health).get("/readyz", Guard::Open, ready)
 }
 
 async fn health() -> Answer {

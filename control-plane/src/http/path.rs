@@ -6,7 +6,10 @@ use axum::{
     http::request::Parts,
 };
 use checkfu_shared::{
-    id::{self, AgentId, EnvironmentId, KeyId, PairingId, PrincipalId, RunnerId, SessionId, ThreadId},
+    id::{
+        self, AgentId, AssignmentId, EnvironmentId, KeyId, PairingId, PrincipalId, RunnerId, SessionId,
+        ThreadId,
+    },
     problem::{Code, Problem},
 };
 use std::str::FromStr;
@@ -30,6 +33,19 @@ in_path! {
     PrincipalId "principal";
     KeyId "key";
     PairingId "pairing";
+    AssignmentId "assignment";
+    Member "member";
+}
+
+/// A second principal on a path.
+#[derive(Debug, Clone, Copy)]
+pub struct Member(pub PrincipalId);
+
+impl FromStr for Member {
+    type Err = id::Error;
+    fn from_str(text: &str) -> Result<Self, id::Error> {
+        text.parse().map(Self)
+    }
 }
 
 /// The id on the path.

@@ -1,6 +1,7 @@
 //! The public API, one file per resource.
 
 mod agents;
+mod assignments;
 mod capabilities;
 mod environments;
 mod events;
@@ -12,13 +13,13 @@ mod runners;
 mod sessions;
 mod threads;
 
-use super::Plane;
-use axum::Router;
+use super::route::Routes;
 
 /// The routes.
-pub fn routes() -> Router<Plane> {
-    Router::new()
+pub fn routes() -> Routes {
+    Routes::new()
         .merge(agents::routes())
+        .merge(assignments::routes())
         .merge(capabilities::routes())
         .merge(environments::routes())
         .merge(events::routes())

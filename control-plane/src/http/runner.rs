@@ -5,15 +5,17 @@ mod claims;
 mod identity;
 mod settlement;
 
-use super::{Plane, auth, body, reply::Refusal};
+use super::{
+    Plane, body,
+    reply::Refusal,
+    route::{self, Guard, Routes},
+};
 use crate::engine::Caller;
 use axum::{
-    Router,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderName, HeaderValue, request::Parts},
-    middleware,
+    middleware::Next,
     response::Response,
-    routing::{get, post, put},
 };
 use checkfu_shared::{
     problem::{Code, Problem},
@@ -25,50 +27,50 @@ use std::str::FromStr;
 /// The largest body of a call that is no upload: a batch and its wrapping.
 const BODY_BYTES_MAX: usize = BATCH_BYTES_MAX + (64 << 10);
 
+/// Where they are.
+const BASE_PATH: &str = "/v1/runner/";
+
 /// The routes that runners call.
-pub fn routes() -> Router<Plane> {
-    let claim = Router::new()
-        .route("/renew", post(claims::renew))
-        .route("/directives", post(claims::directives))
-        .route("/events", post(claims::append))
-        .route("/deltas", post(claims::deltas))
-        .route("/history", get(claims::history))
-        .route("/settlement", post(settlement::announce))
-        .route("/settle", post(settlement::settle));
-    let routes = Router::new()
-        .route("/nonce", get(identity::nonce))
-        .route("/pair", post(identity::pair))
-        .route("/token", post(identity::token))
-        .route("/claims", post(claims::poll))
-        .nest("/claims/{claim_id}", claim)
-        .route("/uploads/{upload_id}", put(settlement::upload).head(settlement::offset))
-        .route("/recover", post(claims::recover))
-        .route("/inventory", post(claims::inventory))
-        .route("/close", post(claims::close));
-    Router::new().nest("/v1/runner", routes).layer(middleware::map_response(versioned))
+pub fn routes() -> Routes {
+    use Guard::{Open, Runner};
+    Routes::new()
+        .get("/v1/runner/nonce", Open, identity::nonce)
+        .post("/v1/runner/pair", Open, identity::pair)
+        .post("/v1/runner/token", Open, identity::token)
+        .post("/v1/runner/claims", Runner, claims::poll)
+        .post("/v1/runner/claims/{claim_id}/renew", Runner, claims::renew)
+        .post("/v1/runner/claims/{claim_id}/directives", Runner, claims::directives)
+        .post("/v1/runner/claims/{claim_id}/events", Runner, claims::append)
+        .post("/v1/runner/claims/{claim_id}/deltas", Runner, claims::deltas)
+        .get("/v1/runner/claims/{claim_id}/history", Runner, claims::history)
+        .post("/v1/runner/claims/{claim_id}/settlement", Runner, settlement::announce)
+        .post("/v1/runner/claims/{claim_id}/settle", Runner, settlement::settle)
+        .put("/v1/runner/uploads/{upload_id}", Runner, settlement::upload)
+        .head("/v1/runner/uploads/{upload_id}", Runner, settlement::offset)
+        .post("/v1/runner/recover", Runner, claims::recover)
+        .post("/v1/runner/inventory", Runner, claims::inventory)
+        .post("/v1/runner/close", Runner, claims::close)
 }
 
-async fn versioned(mut response: Response) -> Response {
-    let name = HeaderName::from_static(protocol::HEADER);
-    response.headers_mut().insert(name, HeaderValue::from_static(protocol::VERSION));
+/// Puts the protocol's version on every reply to a runner, refusals included.
+pub(super) async fn versioned(request: Request, next: Next) -> Response {
+    let is_runner = request.uri().path().starts_with(BASE_PATH);
+    let mut response = next.run(request).await;
+    if is_runner {
+        let name = HeaderName::from_static(protocol::HEADER);
+        response.headers_mut().insert(name, HeaderValue::from_static(protocol::VERSION));
+    }
     response
 }
 
-/// The runner behind the request, checked against the store.
+/// The runner whom the route's guard let in.
 struct By(Caller);
 
 impl FromRequestParts<Plane> for By {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, plane: &Plane) -> Result<Self, Refusal> {
-        let Some(token) = auth::credential(&parts.headers) else {
-            return Err(Problem::new(
-                Code::Unauthenticated,
-                "A runner token is missing. Send it as `Authorization: Bearer`.",
-            )
-            .into());
-        };
-        Ok(Self(plane.engine.authenticate(token).await?))
+    async fn from_request_parts(parts: &mut Parts, _: &Plane) -> Result<Self, Refusal> {
+        parts.extensions.get::<Caller>().copied().map(Self).ok_or_else(route::no_caller)
     }
 }
 

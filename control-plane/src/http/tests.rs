@@ -1,6 +1,7 @@
 //! The API over a real store in a temporary directory, asked through the router itself.
 
 mod agents;
+mod authority;
 mod basics;
 mod environments;
 mod files;
@@ -26,7 +27,7 @@ pub(super) struct Bench {
     pub(super) clock: Arc<ManualClock>,
     router: Router,
     key: String,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// What came back.
@@ -69,7 +70,7 @@ impl Bench {
         let plane = crate::serve::open(config, clock.clone(), CancellationToken::new()).await.unwrap();
         let key = std::fs::read_to_string(dir.path().join(crate::serve::KEY_FILE)).unwrap();
         let router = router(plane.clone());
-        Self { plane, clock, router, key: key.trim().to_owned(), _dir: dir }
+        Self { plane, clock, router, key: key.trim().to_owned(), dir }
     }
 
     pub(super) async fn raw(&self, request: Request<Body>) -> axum::response::Response {

@@ -2,10 +2,14 @@
 //! use is late, by at most a minute.
 
 use super::{
-    Filter, NewPrincipal, Once, PrincipalKind, Registry, Role, document, instant, maybe_instant, parsed,
+    Filter, NewPrincipal, Once, PrincipalKind, Registry, assignments, instant, maybe_instant, parsed,
     principals,
 };
-use crate::{http::path::not_found, store};
+use crate::{
+    domain::grant::{Grants, Role},
+    http::path::not_found,
+    store,
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use checkfu_shared::{
     id::{KeyId, PrincipalId, WorkspaceId},
@@ -77,7 +81,7 @@ impl KeyRecord {
 }
 
 /// Whose key a request carries.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Authenticated {
     /// The key's row.
     pub id: KeyId,
@@ -85,8 +89,8 @@ pub struct Authenticated {
     pub workspace_id: WorkspaceId,
     /// As whom.
     pub principal_id: PrincipalId,
-    /// What the principal may do.
-    pub role: Role,
+    /// What the principal may do now.
+    pub grants: Grants,
     /// When it was used last, as noted.
     last_used_at: Option<Timestamp>,
 }
@@ -147,7 +151,7 @@ fn look_up(
     now: Timestamp,
 ) -> Result<Option<Authenticated>, store::Error> {
     let mut statement = connection.prepare_cached(
-        "select k.id, k.workspace_id, k.principal_id, json_quote(p.role), k.last_used_at
+        "select k.id, k.workspace_id, k.principal_id, k.last_used_at
            from api_keys k join principals p on p.id = k.principal_id
           where k.sha256 = ?1 and k.revoked_at is null and p.archived_at is null
             and (k.expires_at is null or k.expires_at > ?2)",
@@ -157,11 +161,13 @@ fn look_up(
             id: parsed(row, 0)?,
             workspace_id: parsed(row, 1)?,
             principal_id: parsed(row, 2)?,
-            role: document(row, 3)?,
-            last_used_at: maybe_instant(row, 4)?,
+            grants: Grants::default(),
+            last_used_at: maybe_instant(row, 3)?,
         })
     });
-    Ok(row.optional()?)
+    let Some(mut key) = row.optional()? else { return Ok(None) };
+    key.grants = assignments::grants(connection, key.workspace_id, key.principal_id, now)?;
+    Ok(Some(key))
 }
 
 impl Registry {
@@ -200,7 +206,7 @@ impl Registry {
             )?;
             let admin =
                 NewPrincipal { name: "admin".to_owned(), kind: PrincipalKind::User, role: Role::Owner };
-            let admin = principals::insert(tx, workspace, admin, now)?;
+            let admin = principals::insert(tx, workspace, admin, None, now)?;
             let new = NewKey { name: "first key".to_owned(), principal_id: admin.id, expires_at: None };
             insert(tx, workspace, new, &key, now)?;
             Ok(())

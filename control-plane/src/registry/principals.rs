@@ -1,7 +1,7 @@
 //! Principals: as whom calls are made and sessions act. The first start makes a workspace and its owner.
 
-use super::{Filter, Once, Registry, Role, archived, instant, maybe_instant, parsed};
-use crate::{http::path::not_found, store};
+use super::{Filter, Once, Registry, archived, assignments, instant, maybe_instant, parsed};
+use crate::{domain::grant::Role, http::path::not_found, store};
 use checkfu_shared::{
     id::{PrincipalId, WorkspaceId},
     problem::{Code, Problem},
@@ -21,16 +21,19 @@ pub enum PrincipalKind {
     Service,
     /// An agent.
     Agent,
+    /// A group of principals; no key acts as one.
+    Group,
 }
 
 impl PrincipalKind {
-    const ALL: [Self; 3] = [Self::User, Self::Service, Self::Agent];
+    const ALL: [Self; 4] = [Self::User, Self::Service, Self::Agent, Self::Group];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Service => "service",
             Self::Agent => "agent",
+            Self::Group => "group",
         }
     }
 
@@ -61,7 +64,7 @@ pub struct PrincipalRecord {
     pub name: String,
     /// What it is.
     pub kind: PrincipalKind,
-    /// What it may do.
+    /// The role that its first assignments were compiled from; later ones are rows of their own.
     pub role: Role,
     /// When it was made.
     pub created_at: Timestamp,
@@ -115,6 +118,7 @@ pub(super) fn insert(
     connection: &Connection,
     workspace: WorkspaceId,
     new: NewPrincipal,
+    made_by: Option<PrincipalId>,
     now: Timestamp,
 ) -> Result<PrincipalRecord, store::Error> {
     let taken = connection
@@ -138,7 +142,48 @@ pub(super) fn insert(
             now.as_ms()
         ],
     )?;
+    assignments::compile(connection, workspace, made.id, made.role, made_by.unwrap_or(made.id), now)?;
     Ok(made)
+}
+
+/// A principal that a change names, fit to act.
+///
+/// # Errors
+/// `unknown_reference` when it does not exist, `archived` when it is archived.
+pub(super) fn fit(
+    connection: &Connection,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+) -> Result<PrincipalRecord, store::Error> {
+    let found = find(connection, workspace, id)?.ok_or_else(|| {
+        Problem::new(Code::UnknownReference, format!("There is no principal {id} in this workspace."))
+    })?;
+    if found.archived_at.is_some() {
+        return Err(archived("principal").into());
+    }
+    Ok(found)
+}
+
+/// Archives a principal; its keys are no good from then on. Who governs last stays.
+///
+/// # Errors
+/// `not_found`; `invalid_state` when nobody would be left who governs.
+pub(crate) fn archive(
+    tx: &Connection,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+    now: Timestamp,
+) -> Result<PrincipalRecord, store::Error> {
+    let mut principal = find(tx, workspace, id)?.ok_or_else(|| not_found("principal"))?;
+    if principal.archived_at.is_none() {
+        principal.archived_at = Some(now);
+        tx.execute(
+            "update principals set archived_at = ?2 where id = ?1",
+            params![id.to_string(), now.as_ms()],
+        )?;
+        assignments::somebody_governs(tx, workspace, now)?;
+    }
+    Ok(principal)
 }
 
 impl Registry {
@@ -150,44 +195,11 @@ impl Registry {
         &self,
         workspace: WorkspaceId,
         new: NewPrincipal,
+        made_by: PrincipalId,
         once: Once,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(once, now, move |tx| Ok(insert(tx, workspace, new, now)?.wire())).await
-    }
-
-    /// Archives a principal; its keys are no good from then on. The last owner stays.
-    ///
-    /// # Errors
-    /// `not_found`; `invalid_state` for the last owner.
-    pub async fn archive_principal(
-        &self,
-        workspace: WorkspaceId,
-        id: PrincipalId,
-        now: Timestamp,
-    ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
-            let mut principal = find(tx, workspace, id)?.ok_or_else(|| not_found("principal"))?;
-            if principal.archived_at.is_some() {
-                return Ok(principal.wire());
-            }
-            let others: u32 = tx.query_row(
-                "select count(*) from principals where workspace_id = ?1 and role = 'owner' and archived_at is null and id <> ?2",
-                params![workspace.to_string(), id.to_string()],
-                |row| row.get(0),
-            )?;
-            if principal.role == Role::Owner && others == 0 {
-                let message = "This is the workspace's last owner. Make another owner first.";
-                return Err(Problem::new(Code::InvalidState, message).into());
-            }
-            principal.archived_at = Some(now);
-            tx.execute(
-                "update principals set archived_at = ?2 where id = ?1",
-                params![id.to_string(), now.as_ms()],
-            )?;
-            Ok(principal.wire())
-        })
-        .await
+        self.change(once, now, move |tx| Ok(insert(tx, workspace, new, Some(made_by), now)?.wire())).await
     }
 
     /// One principal.
@@ -211,13 +223,7 @@ impl Registry {
         workspace: WorkspaceId,
         id: PrincipalId,
     ) -> Result<PrincipalRecord, Problem> {
-        let found = self.principal(workspace, id).await?.ok_or_else(|| {
-            Problem::new(Code::UnknownReference, format!("There is no principal {id} in this workspace."))
-        })?;
-        if found.archived_at.is_some() {
-            return Err(archived("principal"));
-        }
-        Ok(found)
+        Ok(self.store.read(move |connection| fit(connection, workspace, id)).await?)
     }
 
     /// Principals, newest first.

@@ -7,6 +7,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_log.sql"),
     include_str!("migrations/0002_registry.sql"),
     include_str!("migrations/0003_disposals.sql"),
+    include_str!("migrations/0004_governance.sql"),
 ];
 
 /// Brings the database up to date; each migration is one transaction.

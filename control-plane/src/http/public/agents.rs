@@ -6,6 +6,10 @@ mod schema;
 mod tools;
 
 use crate::{
+    domain::grant::{
+        Kind::Agent,
+        Permission::{Read, Write},
+    },
     http::{
         Plane,
         auth::Caller,
@@ -13,30 +17,28 @@ use crate::{
         path::{At, not_found},
         query::{Listed, Query},
         reply::{self, Answer},
+        route::{Guard, Routes},
     },
-    registry::{Act, AgentRecord, Filter, Once},
+    registry::{AgentRecord, Filter, Once},
 };
-use axum::{
-    Router,
-    extract::State,
-    routing::{get, post},
-};
+use axum::extract::State;
 use checkfu_shared::id::AgentId;
 
 use draft::Update;
 pub(super) use tools::take as take_tools;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/agents", get(list).post(create))
-        .route("/v1/agents/{agent}", get(read).post(update))
-        .route("/v1/agents/{agent}/archive", post(archive))
-        .route("/v1/agents/{agent}/versions", get(versions))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/v1/agents", Guard::all(Read, Agent), list)
+        .post("/v1/agents", Guard::all(Write, Agent), create)
+        .get("/v1/agents/{agent}", Guard::named(Read, Agent, "agent"), read)
+        .post("/v1/agents/{agent}", Guard::named(Write, Agent, "agent"), update)
+        .post("/v1/agents/{agent}/archive", Guard::named(Write, Agent, "agent"), archive)
+        .get("/v1/agents/{agent}/versions", Guard::named(Read, Agent, "agent"), versions)
 }
 
 async fn create(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", "/v1/agents", &body.sha256);
     let definition = draft::create(body.fields(caller.dialect)?)?;
     let reply = plane.registry.create_agent(caller.workspace_id, definition, once, plane.clock.now()).await?;
@@ -67,7 +69,6 @@ async fn versions(State(plane): State<Plane>, caller: Caller, At(id): At<AgentId
 }
 
 async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<AgentId>, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", &format!("/v1/agents/{id}"), &body.sha256);
     let update = Update::read(body.fields(caller.dialect)?)?;
     let (expected, now) = (update.version, plane.clock.now());
@@ -77,7 +78,6 @@ async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<AgentId>,
 }
 
 async fn archive(State(plane): State<Plane>, caller: Caller, At(id): At<AgentId>) -> Answer {
-    caller.role.check(Act::Write)?;
     let reply = plane.registry.archive_agent(caller.workspace_id, id, plane.clock.now()).await?;
     Ok(reply::text(reply))
 }

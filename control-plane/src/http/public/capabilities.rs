@@ -1,17 +1,16 @@
 //! `GET /v1/support/capabilities`: what this deployment does, and what it knows and refuses.
 
 use crate::http::{
-    Plane,
     auth::{Caller, VERSIONS},
     body::BODY_BYTES_MAX,
     reply::{self, Answer},
+    route::{Guard, Routes},
 };
-use axum::{Router, routing::get};
 use serde_json::{Value, json};
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new().route("/v1/support/capabilities", get(read))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/v1/support/capabilities", Guard::AnyKey, read)
 }
 
 async fn read(_: Caller) -> Answer {

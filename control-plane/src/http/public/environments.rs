@@ -6,6 +6,10 @@ mod hosts;
 pub(super) use config::labels;
 
 use crate::{
+    domain::grant::{
+        Kind::Environment,
+        Permission::{Read, Write},
+    },
     http::{
         Plane,
         auth::Caller,
@@ -15,29 +19,32 @@ use crate::{
         public::metadata,
         query::{Listed, Query},
         reply::{self, Answer},
+        route::{Guard, Routes},
     },
-    registry::{Act, EnvironmentChange, EnvironmentRecord, Filter, Once},
+    registry::{EnvironmentChange, EnvironmentRecord, Filter, Once},
 };
-use axum::{
-    Router,
-    extract::State,
-    routing::{get, post},
-};
+use axum::extract::State;
 use checkfu_shared::{id::EnvironmentId, problem::Problem};
 
 const NAME_CHARS_MAX: usize = 256;
 const DESCRIPTION_CHARS_MAX: usize = 2_048;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/environments", get(list).post(create))
-        .route("/v1/environments/{environment}", get(read).post(update).delete(delete))
-        .route("/v1/environments/{environment}/archive", post(archive))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/v1/environments", Guard::all(Read, Environment), list)
+        .post("/v1/environments", Guard::all(Write, Environment), create)
+        .get("/v1/environments/{environment}", Guard::named(Read, Environment, "environment"), read)
+        .post("/v1/environments/{environment}", Guard::named(Write, Environment, "environment"), update)
+        .delete("/v1/environments/{environment}", Guard::named(Write, Environment, "environment"), delete)
+        .post(
+            "/v1/environments/{environment}/archive",
+            Guard::named(Write, Environment, "environment"),
+            archive,
+        )
 }
 
 async fn create(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", "/v1/environments", &body.sha256);
     let new = draft(body.fields(caller.dialect)?)?;
     let now = plane.clock.now();
@@ -100,7 +107,6 @@ async fn list(State(plane): State<Plane>, caller: Caller, query: Query) -> Answe
 }
 
 async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<EnvironmentId>, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", &format!("/v1/environments/{id}"), &body.sha256);
     let fields = body.fields(caller.dialect)?;
     let apply = move |old: &EnvironmentRecord| change(fields, old);
@@ -109,13 +115,11 @@ async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<Environme
 }
 
 async fn archive(State(plane): State<Plane>, caller: Caller, At(id): At<EnvironmentId>) -> Answer {
-    caller.role.check(Act::Write)?;
     let now = plane.clock.now();
     Ok(reply::text(plane.registry.archive_environment(caller.workspace_id, id, now).await?))
 }
 
 async fn delete(State(plane): State<Plane>, caller: Caller, At(id): At<EnvironmentId>) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "DELETE", &format!("/v1/environments/{id}"), "");
     let now = plane.clock.now();
     Ok(reply::text(plane.registry.delete_environment(caller.workspace_id, id, once, now).await?))

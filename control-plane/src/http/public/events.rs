@@ -6,6 +6,10 @@ mod kinds;
 
 use super::sessions::own;
 use crate::{
+    domain::grant::{
+        Kind::Session,
+        Permission::{Read, Write},
+    },
     engine::EventQuery,
     http::{
         Plane,
@@ -15,25 +19,26 @@ use crate::{
         path::At,
         query::{Cursor, Query},
         reply::{self, Answer},
+        route::{Guard, Routes},
         stream,
     },
-    registry::{Act, Once},
+    registry::Once,
 };
-use axum::{Router, extract::State, http::HeaderMap, routing::get};
+use axum::{extract::State, http::HeaderMap};
 use checkfu_shared::{event::Event, id::SessionId, problem::Problem};
 use serde_json::json;
 
 const PAGE_MAX: usize = 1_000;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/sessions/{session}/events", get(list).post(send))
-        .route("/v1/sessions/{session}/events/stream", get(follow))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/v1/sessions/{session}/events", Guard::named(Read, Session, "session"), list)
+        .post("/v1/sessions/{session}/events", Guard::named(Write, Session, "session"), send)
+        .get("/v1/sessions/{session}/events/stream", Guard::named(Read, Session, "session"), follow)
 }
 
 async fn send(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", &format!("/v1/sessions/{id}/events"), &body.sha256);
     let inputs = inputs::sent(body.fields(caller.dialect)?, &caller)?;
     for author in inputs.iter().map(|input| input.authored_by).filter(|author| *author != caller.principal_id)

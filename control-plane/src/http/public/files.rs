@@ -6,6 +6,7 @@ mod window;
 
 use super::sessions::own;
 use crate::{
+    domain::grant::{Kind::Session, Permission::Read},
     engine::FileRecord,
     files::path_key,
     http::{
@@ -15,15 +16,14 @@ use crate::{
         path::{At, not_found},
         query::{Listed, Query},
         reply::{self, Answer, internal},
+        route::{Guard, Routes},
     },
 };
 use axum::{
-    Router,
     body::Body,
     extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
 };
 use checkfu_shared::{
     event::CaptureStatus,
@@ -40,10 +40,12 @@ use tokio_util::io::ReaderStream;
 use window::Window;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/sessions/{session}/files", get(list))
-        .route("/v1/sessions/{session}/files/content", get(content))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/v1/sessions/{session}/files", Guard::named(Read, Session, "session"), list).get(
+        "/v1/sessions/{session}/files/content",
+        Guard::named(Read, Session, "session"),
+        content,
+    )
 }
 
 fn shape(file: &FileRecord) -> Value {

@@ -2,6 +2,10 @@
 
 use super::environments::labels;
 use crate::{
+    domain::grant::{
+        Kind::{Principal, Runner},
+        Permission::{ActAs, PairRunner, Read},
+    },
     engine::{NewPairing, Presence, RunnerRecord},
     http::{
         Plane,
@@ -11,14 +15,11 @@ use crate::{
         path::{At, not_found},
         query::{Listed, Query},
         reply::{self, Answer},
+        route::{Guard, Routes},
     },
-    registry::{Act, Once},
+    registry::Once,
 };
-use axum::{
-    Router,
-    extract::State,
-    routing::{get, post},
-};
+use axum::extract::State;
 use checkfu_shared::{
     id::{PrincipalId, RunnerId},
     problem::Problem,
@@ -30,22 +31,21 @@ const TTL_SECONDS: u32 = 600;
 const SESSIONS_MAX: u64 = 10_000;
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/runner-pairings", post(pair))
-        .route("/v1/runners", get(list))
-        .route("/v1/runners/{runner}", get(read))
-        .route("/v1/runners/{runner}/revoke", post(revoke))
-        .route("/v1/runners/{runner}/drain", post(drain))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .post("/v1/runner-pairings", Guard::all(PairRunner, Runner), pair)
+        .get("/v1/runners", Guard::all(Read, Runner), list)
+        .get("/v1/runners/{runner}", Guard::named(Read, Runner, "runner"), read)
+        .post("/v1/runners/{runner}/revoke", Guard::named(PairRunner, Runner, "runner"), revoke)
+        .post("/v1/runners/{runner}/drain", Guard::named(PairRunner, Runner, "runner"), drain)
 }
 
 async fn pair(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
-    caller.role.check(Act::GovernRunners)?;
     let once = Once::of(&caller, "POST", "/v1/runner-pairings", &body.sha256);
     let now = plane.clock.now();
     let new = draft(body.fields(caller.dialect)?, &caller)?;
     if new.principal_id != caller.principal_id {
-        caller.role.check(Act::ActAs)?;
+        caller.grants.check(ActAs, Principal, &new.principal_id.to_string())?;
         plane.registry.acting_principal(caller.workspace_id, new.principal_id).await?;
     }
     if let Some(shown) = plane.registry.answered(&once, now).await? {
@@ -125,7 +125,6 @@ async fn read(State(plane): State<Plane>, caller: Caller, At(id): At<RunnerId>) 
 }
 
 async fn revoke(State(plane): State<Plane>, caller: Caller, At(id): At<RunnerId>, body: Json) -> Answer {
-    caller.role.check(Act::GovernRunners)?;
     let mut fields = body.fields(caller.dialect)?;
     let reason = fields.bounded_text("reason", 500)?.unwrap_or_else(|| "revoked by request".to_owned());
     fields.end()?;
@@ -133,6 +132,5 @@ async fn revoke(State(plane): State<Plane>, caller: Caller, At(id): At<RunnerId>
 }
 
 async fn drain(State(plane): State<Plane>, caller: Caller, At(id): At<RunnerId>) -> Answer {
-    caller.role.check(Act::GovernRunners)?;
     reply::ok(&shape(&plane.engine.drain_runner(caller.workspace_id, id).await?))
 }

@@ -8,6 +8,10 @@ mod narrow;
 pub(super) mod wire;
 
 use crate::{
+    domain::grant::{
+        Kind::Session,
+        Permission::{Read, Write},
+    },
     engine::SessionRecord,
     http::{
         Plane,
@@ -16,25 +20,25 @@ use crate::{
         path::{At, not_found},
         query::Listed,
         reply::{self, Answer},
+        route::{Guard, Routes},
     },
-    registry::{Act, Once},
+    registry::Once,
 };
-use axum::{
-    Router,
-    extract::State,
-    routing::{get, post},
-};
+use axum::extract::State;
 use checkfu_shared::{id::SessionId, problem::Problem};
 use serde_json::{Value, json};
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/sessions", get(list::list).post(create))
-        .route("/v1/sessions/{session}", get(read).post(update).delete(delete))
-        .route("/v1/sessions/{session}/archive", post(archive))
-        .route("/v1/sessions/{session}/runs", get(runs))
-        .route("/v1/sessions/{session}/resources", get(resources))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/v1/sessions", Guard::all(Read, Session), list::list)
+        .post("/v1/sessions", Guard::all(Write, Session), create)
+        .get("/v1/sessions/{session}", Guard::named(Read, Session, "session"), read)
+        .post("/v1/sessions/{session}", Guard::named(Write, Session, "session"), update)
+        .delete("/v1/sessions/{session}", Guard::named(Write, Session, "session"), delete)
+        .post("/v1/sessions/{session}/archive", Guard::named(Write, Session, "session"), archive)
+        .get("/v1/sessions/{session}/runs", Guard::named(Read, Session, "session"), runs)
+        .get("/v1/sessions/{session}/resources", Guard::named(Read, Session, "session"), resources)
 }
 
 /// The session, when it is in the caller's workspace.
@@ -47,7 +51,6 @@ fn shown(plane: &Plane, record: &SessionRecord) -> Answer {
 }
 
 async fn create(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "POST", "/v1/sessions", &body.sha256);
     let fields = body.fields(caller.dialect)?;
     if let Some(record) = plane.registry.earlier::<SessionRecord>(&once, plane.clock.now()).await? {
@@ -62,19 +65,16 @@ async fn read(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>)
 }
 
 async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>, body: Json) -> Answer {
-    caller.role.check(Act::Write)?;
     let fields = body.fields(caller.dialect)?;
     let patch = change::read(fields, &own(&plane, &caller, id).await?)?;
     shown(&plane, &plane.engine.update_session(caller.workspace_id, id, patch).await?)
 }
 
 async fn archive(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
-    caller.role.check(Act::Write)?;
     shown(&plane, &plane.engine.archive_session(caller.workspace_id, id).await?)
 }
 
 async fn delete(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
-    caller.role.check(Act::Write)?;
     let once = Once::of(&caller, "DELETE", &format!("/v1/sessions/{id}"), "");
     if let Some(reply) = plane.registry.earlier::<Value>(&once, plane.clock.now()).await? {
         return reply::ok(&reply);

@@ -5,6 +5,7 @@ use super::{
     sessions::{own, wire},
 };
 use crate::{
+    domain::grant::{Kind::Session, Permission::Read},
     engine::SessionRecord,
     http::{
         Plane,
@@ -13,22 +14,23 @@ use crate::{
         path::{At, not_found},
         query::{Listed, Query},
         reply::{self, Answer},
+        route::{Guard, Routes},
         stream,
     },
 };
-use axum::{Router, extract::State, http::HeaderMap, routing::get};
+use axum::{extract::State, http::HeaderMap};
 use checkfu_shared::{
     id::{SessionId, ThreadId},
     problem::Problem,
 };
 
 /// The routes.
-pub(crate) fn routes() -> Router<Plane> {
-    Router::new()
-        .route("/v1/sessions/{session}/threads", get(list))
-        .route("/v1/sessions/{session}/threads/{thread}", get(read))
-        .route("/v1/sessions/{session}/threads/{thread}/events", get(log))
-        .route("/v1/sessions/{session}/threads/{thread}/stream", get(follow))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/v1/sessions/{session}/threads", Guard::named(Read, Session, "session"), list)
+        .get("/v1/sessions/{session}/threads/{thread}", Guard::named(Read, Session, "session"), read)
+        .get("/v1/sessions/{session}/threads/{thread}/events", Guard::named(Read, Session, "session"), log)
+        .get("/v1/sessions/{session}/threads/{thread}/stream", Guard::named(Read, Session, "session"), follow)
 }
 
 async fn primary(

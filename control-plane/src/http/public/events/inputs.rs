@@ -3,12 +3,12 @@
 
 use super::content;
 use crate::{
+    domain::grant::{Kind, Permission},
     engine::Input,
     http::{
         auth::{Caller, Dialect},
         fields::{Fields, unsupported, wrong},
     },
-    registry::Act,
 };
 use checkfu_shared::{
     event::{Body, Cause, CauseKind, Confirmation, ToolConfirmation},
@@ -138,10 +138,10 @@ fn confirmation(fields: &mut Fields) -> Result<ToolConfirmation, Problem> {
 
 fn author(fields: &mut Fields, required: bool, caller: &Caller) -> Result<PrincipalId, Problem> {
     let path = fields.path("authored_by");
-    match fields.id("authored_by")? {
+    match fields.id::<PrincipalId>("authored_by")? {
         Some(principal) => {
             if principal != caller.principal_id {
-                caller.role.check(Act::ActAs)?;
+                caller.grants.check(Permission::ActAs, Kind::Principal, &principal.to_string())?;
             }
             Ok(principal)
         }

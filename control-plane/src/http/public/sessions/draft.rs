@@ -2,6 +2,7 @@
 
 use super::{budget, narrow};
 use crate::{
+    domain::grant::{Kind, Permission},
     engine::NewSession,
     http::{
         Plane,
@@ -9,7 +10,6 @@ use crate::{
         fields::{Fields, unsupported, wrong},
         public::{events::inputs, metadata},
     },
-    registry::Act,
 };
 use checkfu_shared::{
     agent::{Agent, Tool},
@@ -80,7 +80,7 @@ async fn principal(plane: &Plane, caller: &Caller, fields: &mut Fields) -> Resul
         None => Ok(caller.principal_id),
         Some(principal) if principal == caller.principal_id => Ok(principal),
         Some(principal) => {
-            caller.role.check(Act::ActAs)?;
+            caller.grants.check(Permission::ActAs, Kind::Principal, &principal.to_string())?;
             plane.registry.acting_principal(caller.workspace_id, principal).await.map(|found| found.id)
         }
     }

@@ -1,7 +1,7 @@
 //! What may be said to a session, by whom and in which form.
 
 use super::*;
-use crate::registry::Role;
+use crate::domain::grant::{Grants, Role};
 use checkfu_shared::{
     id::{EventId, KeyId, RequestId, WorkspaceId},
     problem::Code,
@@ -12,7 +12,7 @@ fn caller(dialect: Dialect, role: Role) -> Caller {
     Caller {
         workspace_id: WorkspaceId::mint(),
         principal_id: PrincipalId::mint(),
-        role,
+        grants: Grants::of_role(role),
         key_id: KeyId::mint(),
         request_id: RequestId::mint(),
         dialect,
@@ -56,7 +56,7 @@ fn one_event_of_ours_says_who_and_why() {
     let mut other = whole;
     other["authored_by"] = json!(PrincipalId::mint());
     assert_eq!(read(other.clone(), &caller).unwrap_err().code, Code::PermissionDenied);
-    let owner = Caller { role: Role::Owner, ..caller };
+    let owner = Caller { grants: Grants::of_role(Role::Owner), ..caller };
     assert_eq!(json!(read(other.clone(), &owner).unwrap()[0].authored_by), other["authored_by"]);
 }
 
