@@ -113,6 +113,20 @@ pub(crate) async fn open(
         .create(&dir)
         .map_err(|source| Error::DataDir { path: dir.clone(), source })?;
     let store = Store::open(&dir.join(DATABASE_FILE))?;
+    assemble(config, store, clock, stop).await
+}
+
+/// Everything a server works on, over a store that is open already.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn assemble(
+    config: Config,
+    store: Store,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+) -> Result<Plane, Error> {
+    let dir = config.data_dir.clone();
     let settings = Settings { data_dir: dir.clone(), tempo: config.tempo };
     let engine = Engine::open(store.clone(), clock.clone(), settings).await?;
     let gateway = Gateway::new(config.model_key.clone().map(|key| provider(&config, key)).transpose()?);

@@ -80,13 +80,25 @@ impl Store {
     /// # Errors
     /// When the file cannot be opened, is damaged, or was written by a newer program.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut connection = Connection::open(path)?;
-        configure(&connection)?;
-        schema::migrate(&mut connection)?;
+        let connection = prepared(path)?;
         let readers = (0..reader::COUNT).map(|_| read_only(path)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             writer: Arc::new(writer::Writer::start(connection)?),
-            readers: Arc::new(reader::Readers::new(readers)),
+            readers: Arc::new(reader::Readers::new(readers, false)),
+        })
+    }
+
+    /// Like [`Store::open`] without any thread of its own, for simulations: each job runs on the thread that asks, and is
+    /// committed alone.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_here(path: &Path) -> Result<Self, Error> {
+        let connection = prepared(path)?;
+        let readers = vec![read_only(path)?];
+        Ok(Self {
+            writer: Arc::new(writer::Writer::here(connection)),
+            readers: Arc::new(reader::Readers::new(readers, true)),
         })
     }
 
@@ -141,10 +153,16 @@ impl Store {
     }
 
     /// Makes the next commit fail or succeed, for fault tests.
-    #[cfg(test)]
-    pub(crate) fn set_fate(&self, fate: Fate) {
+    pub fn set_fate(&self, fate: Fate) {
         self.writer.set_fate(fate);
     }
+}
+
+fn prepared(path: &Path) -> Result<Connection, Error> {
+    let mut connection = Connection::open(path)?;
+    configure(&connection)?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
 }
 
 fn configure(connection: &Connection) -> Result<(), rusqlite::Error> {

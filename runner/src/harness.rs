@@ -106,6 +106,30 @@ pub trait Bench: Send + Sync {
     fn denials(&self) -> Vec<Body>;
 }
 
+impl<B: Bench> Bench for &B {
+    fn open(&self) -> impl Future<Output = Result<News, Trouble>> + Send {
+        (**self).open()
+    }
+    fn run(&self, permit: Permit, tool: Tool) -> impl Future<Output = Result<Outcome, Trouble>> + Send {
+        (**self).run(permit, tool)
+    }
+    fn known(&self, call: EventId) -> impl Future<Output = Result<Known, Trouble>> + Send {
+        (**self).known(call)
+    }
+    fn collect(&self, call: EventId, tool: Tool) -> impl Future<Output = Result<Outcome, Trouble>> + Send {
+        (**self).collect(call, tool)
+    }
+    fn cancel_all(&self) -> impl Future<Output = ()> + Send {
+        (**self).cancel_all()
+    }
+    fn acknowledge(&self, call: EventId) -> impl Future<Output = ()> + Send {
+        (**self).acknowledge(call)
+    }
+    fn denials(&self) -> Vec<Body> {
+        (**self).denials()
+    }
+}
+
 /// What the harness is told while it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orders {

@@ -14,6 +14,7 @@ pub mod claim;
 pub mod config;
 pub mod harness;
 pub mod identity;
+pub mod machine;
 pub mod model;
 pub mod outbox;
 pub mod outputs;

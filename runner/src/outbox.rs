@@ -12,7 +12,10 @@ pub use quota::Quota;
 pub(crate) use sender::{Route, run};
 pub(crate) use spool::Spool;
 
-use crate::claim::lease::{BootInstant, Loss, State};
+use crate::{
+    claim::lease::{BootInstant, Loss, State},
+    machine,
+};
 use checkfu_shared::{
     event::Body,
     id::EventId,
@@ -24,9 +27,12 @@ use std::{
     io,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 const DISK_RETRY: Duration = Duration::from_secs(1);
 /// A machine may sleep while we wait, so the boot clock is asked again this often.
@@ -127,7 +133,7 @@ impl Outbox {
         lease: watch::Receiver<State>,
     ) -> io::Result<(Self, Backlog)> {
         let dir = dir.to_owned();
-        let spool = tokio::task::spawn_blocking(move || Spool::open(&dir, acked)).await??;
+        let spool = machine::blocking(move || Spool::open(&dir, acked)).await??;
         let (next, acked, unacked_bytes) = (spool.next(), spool.acked(), spool.unacked_bytes());
         quota.count(unacked_bytes);
         let now = Instant::now();
@@ -164,7 +170,7 @@ impl Outbox {
             self.permitted().await?;
             let (outbox, lines) = (self.clone(), Arc::clone(&lines));
             // Not cancelled half way: the write ends even when the caller is gone.
-            let taken = tokio::task::spawn_blocking(move || outbox.take(&lines, urgent)).await;
+            let taken = machine::blocking(move || outbox.take(&lines, urgent)).await;
             match taken.map_err(|error| Error::Spool(error.to_string()))? {
                 Taken::Upto(next) => {
                     self.stalled(None);

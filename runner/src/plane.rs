@@ -2,6 +2,7 @@
 //! Methods that say "repeats" wait out any outage; drop their future when the claim is lost.
 
 pub mod address;
+pub mod carrier;
 mod link;
 pub mod tls;
 pub mod token;
@@ -13,6 +14,7 @@ pub use token::Standing;
 
 use crate::{backoff::Backoff, claim::lease::BootInstant, identity::Identity};
 use bytes::Bytes;
+use carrier::{Carrier, Way};
 use checkfu_shared::{
     id::{ClaimId, InstanceId, SessionId},
     problem::Problem,
@@ -99,6 +101,29 @@ impl Plane {
     ) -> Result<(Arc<Self>, Keeper), SetupError> {
         let link = Link::new(identity.plane.clone(), extra_ca)?;
         let lease_link = Link::new(identity.plane.clone(), extra_ca)?;
+        Ok(Self::over(link, lease_link, identity, instance, host))
+    }
+
+    /// Like [`Plane::new`], with requests that `carrier` carries.
+    #[must_use]
+    pub fn carried(
+        carrier: Arc<dyn Carrier>,
+        identity: Arc<Identity>,
+        instance: InstanceId,
+        host: Host,
+    ) -> (Arc<Self>, Keeper) {
+        let link = |carrier| Link::carried(identity.plane.clone(), carrier);
+        let (link, lease_link) = (link(Arc::clone(&carrier)), link(carrier));
+        Self::over(link, lease_link, identity, instance, host)
+    }
+
+    fn over(
+        link: Link,
+        lease_link: Link,
+        identity: Arc<Identity>,
+        instance: InstanceId,
+        host: Host,
+    ) -> (Arc<Self>, Keeper) {
         let (standing_in, standing) = watch::channel(Standing::Pending { reason: None });
         let (complaints, complained) = mpsc::channel(16);
         let keeper = Keeper {
@@ -110,7 +135,7 @@ impl Plane {
             complaints: complained,
         };
         let tempo = watch::Sender::new(Tempo::default());
-        Ok((Arc::new(Self { link, lease_link, instance, standing, complaints, tempo }), keeper))
+        (Arc::new(Self { link, lease_link, instance, standing, complaints, tempo }), keeper)
     }
 
     /// Which start of the runner this is.
@@ -286,8 +311,11 @@ impl Plane {
         body: impl Into<reqwest::Body>,
     ) -> Result<reqwest::Response, Error> {
         let path = format!("{}/v1/messages", gateway.base_path.trim_end_matches('/'));
+        let Way::Http(http) = self.link.way() else {
+            return Err(unreached("this way carries no streams".to_owned(), None));
+        };
         self.link
-            .request(Method::POST, &path, None)
+            .request(http, Method::POST, &path, None)
             .header("x-api-key", gateway.token.reveal())
             .header("anthropic-version", "2023-06-01")
             .header(reqwest::header::CONTENT_TYPE, "application/json")

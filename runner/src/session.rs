@@ -4,6 +4,7 @@
 mod bench;
 mod ledger;
 mod orders;
+pub mod place;
 mod settlement;
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         lease::{Loss, State},
     },
     harness::{Halt, Harness, Orders},
-    model::gateway::Gateway,
+    model::{Provider, gateway::Gateway},
     sandbox::Docker,
     tools,
 };
@@ -20,6 +21,7 @@ use bench::{Plan, Workbench};
 use checkfu_shared::{event::SettledOutcome, protocol::settlement::Settled};
 use futures_util::FutureExt as _;
 use ledger::Ledger;
+use place::Place;
 use settlement::Settlement;
 use std::{panic::AssertUnwindSafe, time::Duration};
 use tokio::sync::{mpsc, watch};
@@ -47,29 +49,32 @@ pub enum Ended {
     Unsettled,
 }
 
-/// Runs one claim to its end.
+/// Runs one claim to its end in a sandbox of this Docker.
 pub async fn run(held: Held, deps: Deps) -> Ended {
-    let session = held.claim.session_id;
     let plan = Plan {
-        session_id: session,
+        session_id: held.claim.session_id,
         epoch: held.claim.epoch,
         spec: held.claim.environment.clone(),
         keep_ms: deps.keep_ms,
     };
-    let bench = Workbench::new(deps.docker.clone(), plan, held.lease.clone(), held.claim.thread_id);
-    let ended = supervise(held, &bench).await;
+    let bench = Workbench::new(deps.docker, plan, held.lease.clone(), held.claim.thread_id);
+    let gateway = Gateway { plane: held.plane.clone(), access: held.gateway.clone() };
+    conduct(held, &bench, gateway).await
+}
+
+/// Runs one claim to its end with these calls and this model.
+pub async fn conduct<P: Place, M: Provider>(held: Held, place: &P, model: M) -> Ended {
+    let ended = supervise(held, place, model).await;
     if matches!(ended, Hold::Lost(_) | Hold::Cancelled) {
-        bench.stand_still().await;
+        place.stand_still().await;
     }
-    bench.close().await;
+    place.close().await;
     match ended {
         Hold::Settled => Ended::Settled,
         Hold::Unsettled => Ended::Unsettled,
         Hold::Lost(loss) => Ended::Lost(loss),
         Hold::Cancelled => {
-            if let Err(error) = deps.docker.stop_session(session).await {
-                tracing::warn!(%session, %error, "the sandbox of a cancelled session could not be stopped");
-            }
+            place.stop().await;
             Ended::Lost(Loss::Fenced)
         }
     }
@@ -83,7 +88,7 @@ enum Hold {
 }
 
 /// The work beside what may end it. Whatever comes first drops the rest.
-async fn supervise(mut held: Held, bench: &Workbench) -> Hold {
+async fn supervise<P: Place, M: Provider>(mut held: Held, place: &P, model: M) -> Hold {
     // Only the listener takes directives; the rest of the claim is read by everybody.
     let (_, closed) = mpsc::channel(1);
     let mut directives = std::mem::replace(&mut held.directives, closed);
@@ -95,7 +100,7 @@ async fn supervise(mut held: Held, bench: &Workbench) -> Hold {
     let work = Work {
         settlement: Settlement {
             ledger: &ledger,
-            bench,
+            place,
             spool_dir: &held.spool_dir,
             limits: held.claim.settlement,
         },
@@ -103,7 +108,7 @@ async fn supervise(mut held: Held, bench: &Workbench) -> Hold {
         orders: ordered,
     };
     // Boxed: the whole conversation loop is one large future.
-    let working = Box::pin(AssertUnwindSafe(work.carry_out()).catch_unwind());
+    let working = Box::pin(AssertUnwindSafe(work.carry_out(model)).catch_unwind());
     let told = orders::listen(&mut directives, &mut stop, held.claim.thread_id, &orders);
     let ended = tokio::select! {
         biased;
@@ -113,7 +118,7 @@ async fn supervise(mut held: Held, bench: &Workbench) -> Hold {
             tracing::info!(%session, reason, "the control plane cancelled the session");
             return Hold::Cancelled;
         }
-        () = bench.tend() => return Hold::Unsettled,
+        () = place.tend() => return Hold::Unsettled,
     };
     match ended {
         Ok(Ok(settled)) => {
@@ -140,7 +145,7 @@ fn halted(halt: &Halt, lease: &watch::Receiver<State>) -> Hold {
 }
 
 /// After a defect: the run goes back to the queue, and counts as an attempt so that it cannot fail for ever.
-async fn give_back(work: &Work<'_>) -> Hold {
+async fn give_back<P: Place>(work: &Work<'_, P>) -> Hold {
     let outcome = SettledOutcome::Released {
         reason: "the runner failed while it worked on this run".to_owned(),
         counts_as_attempt: true,
@@ -154,29 +159,28 @@ async fn give_back(work: &Work<'_>) -> Hold {
 }
 
 /// The work of one claim.
-struct Work<'a> {
-    settlement: Settlement<'a>,
+struct Work<'a, P> {
+    settlement: Settlement<'a, P>,
     held: &'a Held,
     orders: watch::Receiver<Orders>,
 }
 
-impl Work<'_> {
-    async fn carry_out(&self) -> Result<Settled, Halt> {
-        let Settlement { ledger, bench, .. } = &self.settlement;
+impl<P: Place> Work<'_, P> {
+    async fn carry_out<M: Provider>(&self, model: M) -> Result<Settled, Halt> {
+        let Settlement { ledger, place, .. } = &self.settlement;
         if tools::needs_sandbox(&self.held.claim.agent) {
-            bench.begin().await;
+            place.begin().await;
         }
         if self.held.resumed {
             // What an earlier start left in the spool belongs to the log before it is read.
             ledger.flush().await?;
         }
-        let gateway = Gateway { plane: self.held.plane.clone(), access: self.held.gateway.clone() };
         let agent = self.held.claim.agent.clone();
         let mut harness =
-            Harness::new(*ledger, *bench, gateway, agent, self.orders.clone(), self.held.lease.clone());
+            Harness::new(*ledger, *place, model, agent, self.orders.clone(), self.held.lease.clone());
         harness.rebuild().await?;
         if harness.transcript().had_sandbox() {
-            bench.expect_files();
+            place.expect_files();
         }
         let outcome = harness.drive().await?;
         let hurries = *self.held.stop.borrow() == Stop::Cancel;

@@ -167,7 +167,7 @@ fn gone(outcome: io::Result<()>) -> io::Result<()> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await?
+    crate::machine::blocking(work).await?
 }
 
 #[cfg(test)]

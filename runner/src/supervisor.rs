@@ -13,14 +13,14 @@ use crate::{
     claim::{
         Stop,
         hold::Host,
-        lease::thread::LeaseThread,
+        lease::thread::{LeaseHandle, LeaseThread},
         poll::{Idle, Poll},
         recovery,
         table::Table,
     },
     config::Config,
     identity::Identity,
-    plane::{self, Plane, Standing},
+    plane::{self, Plane, Standing, token::Keeper},
     spools::Spools,
     state::{self, State},
     status,
@@ -84,11 +84,28 @@ pub struct Start {
 /// # Errors
 /// [`Error`] when it cannot start; never later.
 pub async fn run(start: Start, executor: Executor) -> Result<Finished, Error> {
-    let Start { state, identity, config, machine, signals } = start;
-    let instance = InstanceId::mint();
-    let (plane, keeper) = Plane::new(Arc::clone(&identity), instance, machine, config.ca.as_deref())?;
+    let (identity, machine) = (Arc::clone(&start.identity), start.machine.clone());
+    let reach = Plane::new(identity, InstanceId::mint(), machine, start.config.ca.as_deref())?;
     let leases = LeaseThread::start()?;
-    let keeping = leases.handle().spawn(keeper.run());
+    let finished = run_over(start, reach, leases.handle(), executor).await;
+    tokio::task::spawn_blocking(move || leases.stop()).await.map_err(io::Error::from)?;
+    finished
+}
+
+/// Like [`run`], over a client that is there already and with renewals where `leases` says.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_over(
+    start: Start,
+    reach: (Arc<Plane>, Keeper),
+    leases: LeaseHandle,
+    executor: Executor,
+) -> Result<Finished, Error> {
+    let Start { state, identity, config, signals, .. } = start;
+    let (plane, keeper) = reach;
+    let instance = plane.instance();
+    let keeping = leases.spawn(keeper.run());
     let resumed_drain = signals::interrupted_drain(&state)?;
     if resumed_drain {
         tracing::warn!("the last start ended while it drained: sessions are finished, no work is taken");
@@ -97,7 +114,7 @@ pub async fn run(start: Start, executor: Executor) -> Result<Finished, Error> {
     let host = Arc::new(Host {
         plane: Arc::clone(&plane),
         executor,
-        leases: leases.handle(),
+        leases,
         spools: Spools::open(&state)?,
         quota: Arc::default(),
         table: Table::default(),
@@ -134,7 +151,6 @@ pub async fn run(start: Start, executor: Executor) -> Result<Finished, Error> {
     }
     keeping.abort();
     let _ = keeping.await;
-    tokio::task::spawn_blocking(move || leases.stop()).await.map_err(io::Error::from)?;
     if !matches!(finished, Finished::Abandoned | Finished::Failed) {
         signals::drained(&state)?;
     }
@@ -188,10 +204,11 @@ async fn until_finished(
     mut standing: watch::Receiver<Standing>,
     mut work: JoinHandle<()>,
 ) -> Finished {
-    let in_use = standing.wait_for(|standing| matches!(standing, Standing::InUse { .. }));
+    let in_use =
+        async { standing.wait_for(|standing| matches!(standing, Standing::InUse { .. })).await.is_ok() };
     tokio::select! {
         worked = &mut work => return ended(worked),
-        Ok(_) = in_use => {
+        true = in_use => {
             // Whatever ran here belongs to the other machine now.
             stop.send_replace(Stop::Cancel);
             let _ = tokio::time::timeout(CANCEL_GRACE, &mut work).await;

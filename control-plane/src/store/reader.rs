@@ -12,12 +12,14 @@ pub(super) const COUNT: usize = 3;
 pub(super) struct Readers {
     free: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
+    /// Whether jobs run on the asking thread.
+    here: bool,
 }
 
 impl Readers {
-    pub(super) fn new(connections: Vec<Connection>) -> Self {
+    pub(super) fn new(connections: Vec<Connection>, here: bool) -> Self {
         let permits = Arc::new(Semaphore::new(connections.len()));
-        Self { free: Arc::new(Mutex::new(connections)), permits }
+        Self { free: Arc::new(Mutex::new(connections)), permits, here }
     }
 
     pub(super) async fn run<T, F>(&self, job: F) -> Result<T, Error>
@@ -37,6 +39,11 @@ impl Readers {
             drop(permit);
             outcome.unwrap_or(Err(Error::Panicked))
         };
+        if self.here {
+            let outcome = work();
+            tokio::task::yield_now().await;
+            return outcome;
+        }
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Closed))
     }
 }

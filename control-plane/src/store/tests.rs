@@ -89,3 +89,19 @@ async fn a_database_of_a_newer_program_is_refused() {
     drop(raw);
     assert!(matches!(Store::open(&dir.path().join("t.db")), Err(Error::Newer { found: 999, .. })));
 }
+
+#[tokio::test]
+async fn a_store_without_threads_keeps_the_same_promises() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let store = Store::open_here(&path).unwrap();
+    let texts = ["a", "refused", "b", "panics", "a", "c"];
+    let outcomes = futures_util::future::join_all(texts.map(|text| put(&store, text))).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 3);
+    assert_eq!(count(&store).await, 3);
+    store.set_fate(Fate::Fail);
+    assert!(matches!(put(&store, "lost").await, Err(Error::Commit)));
+    assert!(matches!(put(&store, "later").await, Err(Error::Commit)));
+    store.close();
+    assert_eq!(count(&Store::open_here(&path).unwrap()).await, 3);
+}

@@ -1,4 +1,5 @@
-//! The one writer: a thread that takes whatever jobs wait, runs each in a savepoint, commits once, then answers.
+//! The one writer: a thread that takes whatever jobs wait, runs each in a savepoint, commits once, then answers. A simulation
+//! has no thread: each job is committed where it is given, alone.
 //! After a failed commit it refuses everything: what is on disk is not known any more until the process starts again.
 
 use super::Error;
@@ -41,9 +42,13 @@ struct Shared {
 }
 
 pub(super) struct Writer {
-    queue: Mutex<Option<SyncSender<Job>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    way: Way,
     shared: Arc<Shared>,
+}
+
+enum Way {
+    Thread { queue: Mutex<Option<SyncSender<Job>>>, thread: Mutex<Option<JoinHandle<()>>> },
+    Here(Mutex<Option<Connection>>),
 }
 
 impl std::fmt::Debug for Writer {
@@ -62,7 +67,15 @@ impl Writer {
             .name("store-writer".to_owned())
             .spawn(move || serve(connection, &receiver, &held))
             .map_err(|_| Error::Closed)?;
-        Ok(Self { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), shared })
+        let way = Way::Thread { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) };
+        Ok(Self { way, shared })
+    }
+
+    /// A writer without a thread.
+    pub(super) fn here(connection: Connection) -> Self {
+        let shared =
+            Arc::new(Shared { failed: AtomicBool::new(false), fate: AtomicU8::new(Fate::Real as u8) });
+        Self { way: Way::Here(Mutex::new(Some(connection))), shared }
     }
 
     pub(super) async fn submit<T, H, F, A>(&self, job: F, then: A) -> Result<T, Error>
@@ -73,15 +86,23 @@ impl Writer {
         A: FnOnce(H) + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.enqueue(boxed(job, then, reply))?;
+        match &self.way {
+            Way::Thread { queue, .. } => self.enqueue(queue, boxed(job, then, reply))?,
+            Way::Here(connection) => {
+                // A crash may come right before the commit, or between the commit and its answer.
+                tokio::task::yield_now().await;
+                self.commit_here(connection, boxed(job, then, reply))?;
+                tokio::task::yield_now().await;
+            }
+        }
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    fn enqueue(&self, job: Job) -> Result<(), Error> {
+    fn enqueue(&self, queue: &Mutex<Option<SyncSender<Job>>>, job: Job) -> Result<(), Error> {
         if self.failed() {
             return Err(Error::Commit);
         }
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         match queue.as_ref().map(|queue| queue.try_send(job)) {
             Some(Ok(())) => Ok(()),
             Some(Err(TrySendError::Full(_))) => Err(Error::Overloaded),
@@ -89,9 +110,30 @@ impl Writer {
         }
     }
 
+    fn commit_here(&self, connection: &Mutex<Option<Connection>>, job: Job) -> Result<(), Error> {
+        if self.failed() {
+            return Err(Error::Commit);
+        }
+        let wakes = {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            run(connection.as_mut().ok_or(Error::Closed)?, vec![job], &self.shared)
+        };
+        for wake in wakes {
+            wake();
+        }
+        Ok(())
+    }
+
     pub(super) fn close(&self) {
-        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (queue, thread) = match &self.way {
+            Way::Thread { queue, thread } => (queue, thread),
+            Way::Here(connection) => {
+                drop(connection.lock().unwrap_or_else(PoisonError::into_inner).take());
+                return;
+            }
+        };
+        drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -103,7 +145,6 @@ impl Writer {
         self.shared.failed.load(Ordering::Acquire)
     }
 
-    #[cfg(test)]
     pub(super) fn set_fate(&self, fate: Fate) {
         self.shared.fate.store(fate as u8, Ordering::Release);
     }
@@ -155,16 +196,20 @@ fn serve(mut connection: Connection, queue: &Receiver<Job>, shared: &Shared) {
         if shared.failed.load(Ordering::Acquire) {
             continue;
         }
-        let (durable, answers) = commit(&mut connection, jobs, shared);
-        if !durable {
-            tracing::error!("a commit failed; the store takes no more writes");
-            shared.failed.store(true, Ordering::Release);
-        }
-        let wakes: Vec<Wake> = answers.into_iter().filter_map(|answer| answer(durable)).collect();
-        for wake in wakes {
+        for wake in run(&mut connection, jobs, shared) {
             wake();
         }
     }
+}
+
+/// Commits and answers; what is to be woken now.
+fn run(connection: &mut Connection, jobs: Vec<Job>, shared: &Shared) -> Vec<Wake> {
+    let (durable, answers) = commit(connection, jobs, shared);
+    if !durable {
+        tracing::error!("a commit failed; the store takes no more writes");
+        shared.failed.store(true, Ordering::Release);
+    }
+    answers.into_iter().filter_map(|answer| answer(durable)).collect()
 }
 
 fn commit(connection: &mut Connection, jobs: Vec<Job>, shared: &Shared) -> (bool, Vec<Answer>) {

@@ -8,11 +8,8 @@ use checkfu_shared::{
     id::ClaimId,
     protocol::renew::{Directive, DirectivesRequest},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::sync::mpsc;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::Instant};
 
 /// How many directives may wait for the session.
 pub(crate) const QUEUED: usize = 64;

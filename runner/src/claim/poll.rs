@@ -13,13 +13,11 @@ use checkfu_shared::{
     id::ClaimRequestId,
     protocol::claim::{ClaimReply, ClaimRequest, Notice},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
+    time::Instant,
 };
 
 /// An empty answer this quick comes from a server that does not hang; it is not asked without pause.

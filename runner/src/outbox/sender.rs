@@ -5,6 +5,7 @@ use super::{Backlog, Error, Outbox, deltas, lock, spool::Batch, window};
 use crate::{
     backoff::Backoff,
     claim::lease::{BootInstant, Loss, State},
+    machine,
     plane::{self, Plane},
 };
 use bytes::Bytes;
@@ -119,7 +120,7 @@ async fn due(outbox: &Outbox, watched: &watch::Sender<bool>) -> Result<(), Error
         };
         let timer = async {
             match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
+                Some(due) => tokio::time::sleep_until(due).await,
                 None => std::future::pending().await,
             }
         };
@@ -135,7 +136,7 @@ async fn due(outbox: &Outbox, watched: &watch::Sender<bool>) -> Result<(), Error
 
 async fn peek(outbox: &Outbox) -> Result<Batch, Error> {
     let outbox = outbox.clone();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = machine::blocking(move || {
         let spool = outbox.spool();
         spool.peek(BATCH_BYTES_MAX - ENVELOPE_BYTES, BATCH_EVENTS_MAX)
     });
@@ -167,7 +168,7 @@ async fn accept(outbox: &Outbox, route: &Route, reply: AppendReply) -> Result<()
 /// Publishes that the control plane has everything below `acked`.
 async fn acknowledge(outbox: &Outbox, acked: u64) -> Result<(), Error> {
     let outbox = outbox.clone();
-    let done = tokio::task::spawn_blocking(move || {
+    let done = machine::blocking(move || {
         let mut spool = outbox.spool();
         let before = spool.unacked_bytes();
         let reached = spool.acknowledge(acked).map_err(|error| Error::Spool(error.to_string()))?;
@@ -181,7 +182,7 @@ async fn acknowledge(outbox: &Outbox, acked: u64) -> Result<(), Error> {
         } else {
             outbox.shared.quota.free(before - after);
         }
-        let now = std::time::Instant::now();
+        let now = tokio::time::Instant::now();
         outbox.shared.progress.send_modify(|progress| {
             progress.acked = acked;
             progress.unacked_bytes = after;

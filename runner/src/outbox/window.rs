@@ -1,6 +1,7 @@
 //! When a batch goes out. Pure: at once when something waits for it, else after a little company has come.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const QUIET_WATCHED: Duration = Duration::from_millis(25);
 const HOLD_MAX: Duration = Duration::from_millis(250);

@@ -1,7 +1,11 @@
 //! One HTTP exchange with the control plane: bounded in time and size, and sorted by what to do after it failed.
 //! It never repeats a request and never follows a redirect; errors carry neither addresses nor secrets.
 
-use super::{Address, Error, tls};
+use super::{
+    Address, Error,
+    carrier::{Answer, Carrier, Parcel, Way},
+    tls,
+};
 use crate::claim::lease::BootInstant;
 use bytes::BytesMut;
 use checkfu_shared::{
@@ -37,6 +41,14 @@ impl Outgoing {
     pub(crate) const fn post(path: String, body: bytes::Bytes, timeout: Duration) -> Self {
         Self { method: Method::POST, path, query: Vec::new(), body: Some(body), timeout }
     }
+
+    fn parcel(&self, token: Option<&str>) -> Parcel {
+        let query: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let target =
+            if query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, query.join("&")) };
+        let token = token.map(str::to_owned);
+        Parcel { method: self.method.clone(), target, token, body: self.body.clone() }
+    }
 }
 
 /// Why one exchange failed.
@@ -58,7 +70,7 @@ impl From<Error> for Failure {
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) address: Address,
-    http: reqwest::Client,
+    way: Way,
     heard_ms: Arc<AtomicU64>,
 }
 
@@ -78,7 +90,12 @@ impl Link {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| super::SetupError::Client(chain(&error)))?;
-        Ok(Self { address, http, heard_ms: Arc::default() })
+        Ok(Self { address, way: Way::Http(http), heard_ms: Arc::default() })
+    }
+
+    /// A link whose requests somebody else carries.
+    pub(crate) fn carried(address: Address, carrier: Arc<dyn Carrier>) -> Self {
+        Self { address, way: Way::Carried(carrier), heard_ms: Arc::default() }
     }
 
     /// When the control plane last answered anything; `None` before the first answer.
@@ -86,10 +103,20 @@ impl Link {
         Some(self.heard_ms.load(Ordering::Relaxed)).filter(|&ms| ms > 0).map(BootInstant::from_ms)
     }
 
-    /// Starts a request with what every request carries.
-    pub(crate) fn request(&self, method: Method, path: &str, token: Option<&str>) -> reqwest::RequestBuilder {
-        let request =
-            self.http.request(method, self.address.at(path)).header(protocol::HEADER, protocol::VERSION);
+    /// How requests travel.
+    pub(crate) const fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Starts a request over HTTP with what every request carries.
+    pub(crate) fn request(
+        &self,
+        http: &reqwest::Client,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+    ) -> reqwest::RequestBuilder {
+        let request = http.request(method, self.address.at(path)).header(protocol::HEADER, protocol::VERSION);
         match token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -102,8 +129,16 @@ impl Link {
         outgoing: &Outgoing,
         token: Option<&str>,
     ) -> Result<bytes::Bytes, Failure> {
+        let http = match &self.way {
+            Way::Http(http) => http,
+            Way::Carried(carrier) => {
+                let carried = carrier.carry(outgoing.parcel(token));
+                let answer = tokio::time::timeout(outgoing.timeout, carried).await;
+                return self.answered(answer.unwrap_or_else(|_| Err("no answer in time".to_owned())));
+            }
+        };
         let mut request = self
-            .request(outgoing.method.clone(), &outgoing.path, token)
+            .request(http, outgoing.method.clone(), &outgoing.path, token)
             .timeout(outgoing.timeout)
             .query(&outgoing.query);
         if let Some(body) = &outgoing.body {
@@ -125,16 +160,27 @@ impl Link {
             }
             body.extend_from_slice(&piece);
         }
+        self.judged(status, retry_after, body.freeze())
+    }
+
+    /// Takes in what a carrier brought.
+    pub(crate) fn answered(&self, answer: Result<Answer, String>) -> Result<bytes::Bytes, Failure> {
+        let answer = answer.map_err(|reason| unreached(reason, None))?;
+        self.judged(answer.status, answer.retry_after, answer.body)
+    }
+
+    fn judged(
+        &self,
+        status: u16,
+        retry_after: Option<Duration>,
+        body: bytes::Bytes,
+    ) -> Result<bytes::Bytes, Failure> {
         let problem = serde_json::from_slice(&body).ok().as_ref().and_then(Problem::from_body);
         if (200..300).contains(&status) || problem.is_some() {
             let now = BootInstant::now().since_ms(BootInstant::from_ms(0));
             self.heard_ms.store(now, Ordering::Relaxed);
         }
-        if (200..300).contains(&status) {
-            Ok(body.freeze())
-        } else {
-            Err(sorted(status, problem, retry_after))
-        }
+        if (200..300).contains(&status) { Ok(body) } else { Err(sorted(status, problem, retry_after)) }
     }
 }
 

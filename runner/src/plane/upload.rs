@@ -3,6 +3,7 @@
 
 use super::{
     Error, Plane,
+    carrier::{Parcel, Way},
     link::{Failure, unreachable, unreached},
     parse,
 };
@@ -84,15 +85,31 @@ impl Plane {
         loop {
             let bearer = self.bearer(after).await?;
             let moved = Arc::new(AtomicU64::new(0));
-            let request = self
-                .link
-                .request(Method::PUT, &path, Some(bearer.secret.reveal()))
-                .query(&query)
-                .header(header::CONTENT_LENGTH, length)
-                .header(header::CONTENT_TYPE, "application/octet-stream")
-                .body(body(spool, offset, length, Arc::clone(&moved)).await?);
+            let exchange = async {
+                let http = match self.link.way() {
+                    Way::Http(http) => http,
+                    Way::Carried(carrier) => {
+                        let [(epoch, at), (from, byte)] = &query;
+                        let parcel = Parcel {
+                            method: Method::PUT,
+                            target: format!("{path}?{epoch}={at}&{from}={byte}"),
+                            token: Some(bearer.secret.reveal().to_owned()),
+                            body: Some(whole(spool, offset, length)?),
+                        };
+                        return self.link.answered(carrier.carry(parcel).await);
+                    }
+                };
+                let request = self
+                    .link
+                    .request(http, Method::PUT, &path, Some(bearer.secret.reveal()))
+                    .query(&query)
+                    .header(header::CONTENT_LENGTH, length)
+                    .header(header::CONTENT_TYPE, "application/octet-stream")
+                    .body(body(spool, offset, length, Arc::clone(&moved)).await?);
+                self.exchange(request).await
+            };
             let outcome = tokio::select! {
-                outcome = self.exchange(request) => outcome,
+                outcome = exchange => outcome,
                 () = stalled(&moved) => {
                     Err(unreached(format!("nothing of the upload moved for {} s", STALL.as_secs()), None).into())
                 }
@@ -110,13 +127,22 @@ impl Plane {
     }
 }
 
+fn unreadable(error: std::io::Error) -> Error {
+    Error::Refused(checkfu_shared::problem::Problem::new(
+        Code::Internal,
+        format!("The captured file on this machine cannot be read: {error}."),
+    ))
+}
+
+/// A piece in memory, for a simulation, whose files are small.
+fn whole(spool: &Path, offset: u64, length: u64) -> Result<bytes::Bytes, Error> {
+    let mut piece = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let file = std::fs::File::open(spool).map_err(unreadable)?;
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut piece, offset).map_err(unreadable)?;
+    Ok(piece.into())
+}
+
 async fn body(spool: &Path, offset: u64, length: u64, moved: Arc<AtomicU64>) -> Result<Body, Error> {
-    let unreadable = |error: std::io::Error| {
-        Error::Refused(checkfu_shared::problem::Problem::new(
-            Code::Internal,
-            format!("The captured file on this machine cannot be read: {error}."),
-        ))
-    };
     let mut file = tokio::fs::File::open(spool).await.map_err(unreadable)?;
     file.seek(SeekFrom::Start(offset)).await.map_err(unreadable)?;
     let pieces = tokio_util::io::ReaderStream::with_capacity(file.take(length), 256 << 10);

@@ -7,7 +7,9 @@ use crate::{
     backoff::Backoff,
     claim::lease::{BootInstant, State},
     harness::{Bench, Known, News, Trouble},
+    outputs::{self, Capture, Limits},
     sandbox::{self, Docker, How, Open, Opened, Request, Sandbox},
+    session::place::Place,
     tools::permit::Permit,
 };
 use checkfu_shared::{
@@ -17,6 +19,7 @@ use checkfu_shared::{
 };
 use checkfu_toolbox::call::{Outcome, Tool};
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -77,91 +80,14 @@ impl Workbench {
         }
     }
 
-    /// Notes that the log tells of a sandbox, so that another one is told as its replacement.
-    pub(super) fn expect_files(&self) {
-        self.had_sandbox.store(true, Ordering::Relaxed);
-    }
-
-    /// Begins to open the sandbox; [`Bench::open`] waits for it.
-    pub(super) async fn begin(&self) {
-        let mut slot = self.slot.lock().await;
-        if slot.open.is_none() && slot.opening.is_none() {
-            slot.opening = Some(self.opening());
-        }
-    }
-
     fn opening(&self) -> AbortOnDropHandle<Result<Opened, Trouble>> {
         let task = open_patiently(self.docker.clone(), self.plan.clone(), self.lease.clone());
         AbortOnDropHandle::new(tokio::spawn(task))
     }
 
-    /// The sandbox to capture outputs from, and what is new about it. One that was begun and that nobody needed is waited
-    /// for only briefly.
-    pub(super) async fn for_capture(&self) -> (Option<Arc<Sandbox>>, News) {
-        {
-            let slot = self.slot.lock().await;
-            if slot.open.is_none() && slot.opening.is_none() {
-                return (None, News::default());
-            }
-        }
-        let opened = if self.had_sandbox.load(Ordering::Relaxed) {
-            self.open().await
-        } else {
-            tokio::time::timeout(UNNEEDED_WAIT, self.open()).await.unwrap_or_else(|_| Ok(News::default()))
-        };
-        (self.current(), opened.unwrap_or_default())
-    }
-
     /// The sandbox that is open now.
-    pub(super) fn current(&self) -> Option<Arc<Sandbox>> {
+    fn current(&self) -> Option<Arc<Sandbox>> {
         self.current.borrow().clone()
-    }
-
-    /// Keeps the sandbox under the lease and collects what its network policy refused. Never ends.
-    pub(super) async fn tend(&self) {
-        let (mut current, mut lease) = (self.current.subscribe(), self.lease.clone());
-        let mut is_frozen = false;
-        loop {
-            let sandbox = current.borrow_and_update().clone();
-            let state = *lease.borrow_and_update();
-            if let Some(sandbox) = &sandbox {
-                is_frozen = keep(sandbox, state, is_frozen).await;
-            }
-            loop {
-                tokio::select! {
-                    changed = current.changed() => {
-                        is_frozen = false;
-                        if changed.is_ok() { break }
-                    }
-                    changed = lease.changed() => {
-                        if changed.is_err() { std::future::pending::<()>().await; }
-                        break;
-                    }
-                    denials = denials(sandbox.as_deref()) => self.denied().extend(denials),
-                }
-            }
-        }
-    }
-
-    /// Ends the toolbox's lease at once: everything in the sandbox stands still until another claim speaks to it.
-    pub(super) async fn stand_still(&self) {
-        if let Some(sandbox) = self.current() {
-            let told = sandbox.lease(0);
-            if tokio::time::timeout(Duration::from_secs(2), told).await.is_err() {
-                tracing::warn!(
-                    container = sandbox.container(),
-                    "the sandbox could not be told to stand still"
-                );
-            }
-        }
-    }
-
-    /// Lets go of the sandbox; the container stays.
-    pub(super) async fn close(&self) {
-        self.slot.lock().await.opening = None;
-        if let Some(sandbox) = self.current.send_replace(None) {
-            sandbox.close().await;
-        }
     }
 
     fn denied(&self) -> std::sync::MutexGuard<'_, Vec<Body>> {
@@ -208,7 +134,7 @@ impl Workbench {
     }
 }
 
-impl Bench for &Workbench {
+impl Bench for Workbench {
     async fn open(&self) -> Result<News, Trouble> {
         let mut slot = self.slot.lock().await;
         if slot.open.is_some() {
@@ -262,6 +188,95 @@ impl Bench for &Workbench {
 
     fn denials(&self) -> Vec<Body> {
         std::mem::take(&mut *self.denied())
+    }
+}
+
+impl Place for Workbench {
+    async fn begin(&self) {
+        let mut slot = self.slot.lock().await;
+        if slot.open.is_none() && slot.opening.is_none() {
+            slot.opening = Some(self.opening());
+        }
+    }
+
+    fn expect_files(&self) {
+        self.had_sandbox.store(true, Ordering::Relaxed);
+    }
+
+    async fn for_capture(&self) -> News {
+        // One that was begun and that nobody needed is waited for only briefly.
+        {
+            let slot = self.slot.lock().await;
+            if slot.open.is_none() && slot.opening.is_none() {
+                return News::default();
+            }
+        }
+        let opened = if self.had_sandbox.load(Ordering::Relaxed) {
+            self.open().await
+        } else {
+            tokio::time::timeout(UNNEEDED_WAIT, self.open()).await.unwrap_or_else(|_| Ok(News::default()))
+        };
+        opened.unwrap_or_default()
+    }
+
+    fn is_open(&self) -> bool {
+        self.current().is_some()
+    }
+
+    async fn capture(&self, spool: &Path, limits: Limits) -> Option<Result<Capture, outputs::Error>> {
+        let sandbox = self.current()?;
+        Some(sandbox.capture(spool, limits).await)
+    }
+
+    async fn tend(&self) {
+        let (mut current, mut lease) = (self.current.subscribe(), self.lease.clone());
+        let mut is_frozen = false;
+        loop {
+            let sandbox = current.borrow_and_update().clone();
+            let state = *lease.borrow_and_update();
+            if let Some(sandbox) = &sandbox {
+                is_frozen = keep(sandbox, state, is_frozen).await;
+            }
+            loop {
+                tokio::select! {
+                    changed = current.changed() => {
+                        is_frozen = false;
+                        if changed.is_ok() { break }
+                    }
+                    changed = lease.changed() => {
+                        if changed.is_err() { std::future::pending::<()>().await; }
+                        break;
+                    }
+                    denials = denials(sandbox.as_deref()) => self.denied().extend(denials),
+                }
+            }
+        }
+    }
+
+    async fn stand_still(&self) {
+        if let Some(sandbox) = self.current() {
+            let told = sandbox.lease(0);
+            if tokio::time::timeout(Duration::from_secs(2), told).await.is_err() {
+                tracing::warn!(
+                    container = sandbox.container(),
+                    "the sandbox could not be told to stand still"
+                );
+            }
+        }
+    }
+
+    async fn close(&self) {
+        self.slot.lock().await.opening = None;
+        if let Some(sandbox) = self.current.send_replace(None) {
+            sandbox.close().await;
+        }
+    }
+
+    async fn stop(&self) {
+        let session = self.plan.session_id;
+        if let Err(error) = self.docker.stop_session(session).await {
+            tracing::warn!(%session, %error, "the sandbox of a cancelled session could not be stopped");
+        }
     }
 }
 

@@ -3,12 +3,11 @@
 
 mod manifest;
 
-use super::{bench::Workbench, ledger};
+use super::{ledger, place::Place};
 use crate::{
-    harness::{Halt, Log as _, turn},
+    harness::{Halt, Log as _, News, turn},
     outputs::{self, Capture, CapturedFile, Limits},
     plane,
-    sandbox::Sandbox,
 };
 use checkfu_shared::{
     event::{RetryStatus, SettledOutcome},
@@ -22,28 +21,21 @@ use ledger::Ledger;
 use std::path::Path;
 
 /// What a settlement is made with.
-pub(super) struct Settlement<'a> {
+pub(super) struct Settlement<'a, P> {
     pub(super) ledger: &'a Ledger,
-    pub(super) bench: &'a Workbench,
+    pub(super) place: &'a P,
     pub(super) spool_dir: &'a Path,
     pub(super) limits: SettlementLimits,
 }
 
-impl Settlement<'_> {
+impl<P: Place> Settlement<'_, P> {
     /// Captures, hands over and settles.
     pub(super) async fn conclude(&self, outcome: SettledOutcome, captures: bool) -> Result<Settled, Halt> {
-        let (sandbox, news) = if captures {
-            self.bench.for_capture().await
-        } else {
-            (self.bench.current(), Default::default())
-        };
+        let news = if captures { self.place.for_capture().await } else { News::default() };
         if let Some(event) = news.event {
             self.ledger.append(vec![turn::fresh(event)]).await?;
         }
-        let captured = match &sandbox {
-            Some(sandbox) if captures => self.capture(sandbox).await?,
-            _ => Vec::new(),
-        };
+        let captured = if captures { self.capture().await? } else { Vec::new() };
         self.ledger.flush().await?;
         let (settlement_id, files) = self.hand_over(captured).await?;
         let settle = Settle {
@@ -52,22 +44,23 @@ impl Settlement<'_> {
             events: self.ledger.outbox.next_index(),
             outcome,
             files: files.iter().map(manifest::settled).collect(),
-            keeps_sandbox: sandbox.is_some(),
+            keeps_sandbox: self.place.is_open(),
         };
         let settled = self.ledger.plane.settle(self.ledger.claim, &settle).await;
         settled.map_err(|error| ledger::of_plane(&error))
     }
 
     /// The files found; when they cannot be read, the session says so.
-    async fn capture(&self, sandbox: &Sandbox) -> Result<Vec<CapturedFile>, Halt> {
+    async fn capture(&self) -> Result<Vec<CapturedFile>, Halt> {
         let limits = Limits {
             file_bytes: self.limits.file_bytes,
             total_bytes: self.limits.total_bytes,
             files: usize::try_from(self.limits.files).unwrap_or(usize::MAX),
             ..Limits::default()
         };
-        match sandbox.capture(&self.spool_dir.join("outputs"), limits).await {
-            Ok(Capture { files, unlisted }) => {
+        match self.place.capture(&self.spool_dir.join("outputs"), limits).await {
+            None => Ok(Vec::new()),
+            Some(Ok(Capture { files, unlisted })) => {
                 if unlisted > 0 {
                     self.complain(format!(
                         "{unlisted} more files lie in the outputs directory than are listed. Put them into an archive."
@@ -76,7 +69,7 @@ impl Settlement<'_> {
                 }
                 Ok(files)
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the outputs could not be captured");
                 self.complain(uncaptured(&error)).await?;
                 Ok(Vec::new())

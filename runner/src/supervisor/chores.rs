@@ -3,6 +3,7 @@
 use crate::{
     backoff::spread,
     claim::{Stop, hold::Host, lease::BootInstant, poll::Idle},
+    machine,
     plane::Standing,
     state::State,
     status::{self, Status},
@@ -71,7 +72,7 @@ pub(super) async fn report(state: State, host: Arc<Host>, mut idle: watch::Recei
         let now_showing =
             shown(&host, &idle.borrow_and_update(), *stop.borrow_and_update(), template.clone());
         let directory = state.clone();
-        let written = tokio::task::spawn_blocking(move || status::write(&directory, &now_showing)).await;
+        let written = machine::blocking(move || status::write(&directory, &now_showing)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(%error, "the status file cannot be written");
         }

@@ -2,15 +2,21 @@
 
 use crate::state::{self, State};
 use std::io;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
 
 const MARK: &str = "draining";
 
-/// SIGTERM and SIGINT, both the same.
+/// SIGTERM and SIGINT, both the same, or what a simulation gives for them.
 #[derive(Debug)]
-pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+pub struct Signals(Source);
+
+#[derive(Debug)]
+enum Source {
+    System { terminate: Signal, interrupt: Signal },
+    Told(mpsc::Receiver<()>),
 }
 
 impl Signals {
@@ -19,14 +25,24 @@ impl Signals {
     /// # Errors
     /// When the system gives no handler.
     pub fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self(Source::System { terminate, interrupt }))
+    }
+
+    /// Signals that come from here and not from the system.
+    #[must_use]
+    pub const fn told(signals: mpsc::Receiver<()>) -> Self {
+        Self(Source::Told(signals))
     }
 
     /// Waits for the next one.
     pub(crate) async fn next(&mut self) {
-        let got = tokio::select! {
-            got = self.terminate.recv() => got,
-            got = self.interrupt.recv() => got,
+        let got = match &mut self.0 {
+            Source::System { terminate, interrupt } => tokio::select! {
+                got = terminate.recv() => got,
+                got = interrupt.recv() => got,
+            },
+            Source::Told(signals) => signals.recv().await,
         };
         if got.is_none() {
             std::future::pending::<()>().await;

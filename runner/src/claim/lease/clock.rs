@@ -11,10 +11,7 @@ impl BootInstant {
     /// The present instant.
     #[must_use]
     pub fn now() -> Self {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let millis = u64::try_from(now.tv_nsec / 1_000_000).unwrap_or(0);
-        Self(seconds.saturating_mul(1_000).saturating_add(millis))
+        Self(crate::machine::boot_ms())
     }
 
     /// The instant this many milliseconds after boot.

@@ -45,6 +45,15 @@ impl LeaseThread {
 pub struct LeaseHandle(runtime::Handle);
 
 impl LeaseHandle {
+    /// Tasks go to the runtime that this is called on, beside everything else; for simulations.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    #[must_use]
+    pub fn beside() -> Self {
+        Self(runtime::Handle::current())
+    }
+
     /// Starts a task; whoever calls owns it.
     pub fn spawn<F>(&self, task: F) -> task::JoinHandle<F::Output>
     where
