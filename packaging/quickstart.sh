@@ -6,7 +6,7 @@
 #   ANTHROPIC_API_KEY     the key; it goes to the control plane only, never to the runner or a sandbox
 #   ANTHROPIC_BASE_URL    another address that speaks the same wire (default: https://api.anthropic.com)
 #   CHECKFU_MODEL         the model's name (default: claude-sonnet-4-5)
-# With --keep everything stays running. State lies in $CHECKFU_QUICKSTART_DIR or ~/.local/state/checkfu-quickstart.
+# With --keep everything stays running, and `quickstart.sh --stop` ends it. State lies in $CHECKFU_QUICKSTART_DIR or ~/.local/state/checkfu-quickstart.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -16,17 +16,18 @@ state=${CHECKFU_QUICKSTART_DIR:-$HOME/.local/state/checkfu-quickstart}
 profile=dev
 binaries=${CARGO_TARGET_DIR:-$root/target}/debug
 ready_seconds=60
-started=() build_job='' image_job=''
+started=() build_job='' image_job='' refused=false runner_started=false
 
 step() { printf '\n== %s\n' "$*"; }
 fail() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
 
-keep=false wish=''
+keep=false stop=false wish=''
 for argument in "$@"; do
     case "$argument" in
     --keep) keep=true ;;
+    --stop) stop=true ;;
     -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) fail "unknown argument '$argument': choose from --keep --help" ;;
+    -*) fail "unknown argument '$argument': choose from --keep --stop --help" ;;
     *) wish=$argument ;;
     esac
 done
@@ -47,7 +48,8 @@ stop_all() {
         kill -KILL "$pid" 2>/dev/null || true
     done
     started=()
-    stop_sandboxes
+    "$runner_started" && stop_sandboxes
+    rm -f "$state/pids"
 }
 # Stops the sandboxes that the runner keeps for a next message; their files stay, and a next message starts them again.
 stop_sandboxes() {
@@ -58,9 +60,12 @@ stop_sandboxes() {
 at_exit() {
     local code=$?
     [ -z "$image_job" ] || kill -- "-$image_job" 2>/dev/null || true
+    "$refused" && return
     if [ "$code" != 0 ] || ! "$keep"; then
         stop_all
     fi
+    # Without --keep nothing is left that needs the key.
+    "$keep" || rm -f "$state/model.key"
     if [ "$code" != 0 ] && [ -d "$state/logs" ]; then
         printf '\nquickstart: it did not work; the logs are in %s\n' "$state/logs" >&2
     fi
@@ -76,6 +81,7 @@ start() {
     rm -f "$state/logs/$name.out" "$state/logs/$name.err"
     setsid "$@" >"$state/logs/$name.out" 2>"$state/logs/$name.err" </dev/null &
     started+=("$!")
+    printf '%s\n' "$!" >>"$state/pids"
 }
 
 # when NAME CONDITION...: waits until the condition holds and NAME still runs.
@@ -109,10 +115,41 @@ answers() { python3 -c 'import sys, urllib.request; urllib.request.build_opener(
 # field NAME: one string of the JSON object on standard input.
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
+# Ends what an earlier run left with --keep. The numbers are trusted only while they still name our programs.
+stop_kept() {
+    local pid
+    while read -r pid; do
+        case "$(readlink "/proc/$pid/exe" 2>/dev/null)" in
+        "$binaries"/*) started+=("$pid") ;;
+        esac
+    done <"$state/pids"
+    runner_started=true
+    stop_all
+    rm -f "$state/model.key"
+    echo 'It is stopped, with its sandboxes; the data stays.'
+}
+if "$stop"; then
+    [ -s "$state/pids" ] || { refused=true; fail "nothing is running that was started with --keep"; }
+    keep=true
+    stop_kept
+    exit 0
+fi
+
+# Asked before anything is touched: a run that is refused leaves the running one as it is.
+refuse_second_run() {
+    local last pid
+    last=$(cat "$state/url" 2>/dev/null || true)
+    [ -n "$last" ] && answers "$last/readyz" 2>/dev/null || return 0
+    pid=$(tr '\n' ' ' <"$state/pids" 2>/dev/null || true)
+    refused=true
+    fail "one is already running at $last, started with --keep; stop it first: $here/quickstart.sh --stop${pid:+ (processes ${pid% })}"
+}
+
 step 'Set-up'
 "$here/setup.sh" build docker image python
 mkdir -p "$state/logs"
 chmod 700 "$state"
+refuse_second_run
 
 step 'Build (the first time takes some minutes)'
 # The image takes the network and the build takes the processor, so they run beside each other.
@@ -143,9 +180,6 @@ unset ANTHROPIC_API_KEY key
 
 step 'Control plane'
 last=$(cat "$state/url" 2>/dev/null || true)
-if [ -n "$last" ] && answers "$last/readyz" 2>/dev/null; then
-    fail "one is already running at $last, started with --keep: stop it first"
-fi
 # The runner is paired with an address, so the address is kept from run to run where possible.
 port=$(free_port "${last##*:}")
 url=http://127.0.0.1:$port
@@ -166,6 +200,7 @@ if [ "$paired" = 3 ]; then
     # The code goes through a pipe: what stands in an argument can be read by everybody on the machine.
     "$binaries/checkfu" pair --json | field code | "${runner[@]}" pair --plane "$url"
 fi
+runner_started=true
 start checkfu-runner "${runner[@]}" run --toolbox "$toolbox"
 echo "It is paired and opens no port."
 
@@ -194,9 +229,7 @@ To talk to it again:
   $binaries/checkfu --help
 END
 if "$keep"; then
-    printf '\nEverything keeps running. To stop it: kill'
-    for ((i = ${#started[@]} - 1; i >= 0; i--)); do printf ' %s' "${started[$i]}"; done
-    printf '\n'
+    printf '\nEverything keeps running. To stop it: %s --stop\n' "$here/quickstart.sh"
 else
     printf '\nEverything is stopped now; run this again with --keep to keep it.\n'
 fi

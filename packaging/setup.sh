@@ -62,7 +62,10 @@ docker_answers() { docker info >/dev/null 2>&1; }
 start_docker() {
     command -v docker >/dev/null || fail "there is no docker command even after the installation"
     docker_answers && return 0
-    if [ -S /var/run/docker.sock ] && docker info 2>&1 | grep -qi 'permission denied'; then
+    # Read first and searched then: under pipefail the failing `docker info` would hide what grep found.
+    local refusal
+    refusal=$(docker info 2>&1 || true)
+    if grep -qi 'permission denied' <<<"$refusal"; then
         fail "you may not talk to Docker: run as root, or add yourself to the group docker and log in again"
     fi
     command -v dockerd >/dev/null || fail "DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock} does not answer"
@@ -72,6 +75,8 @@ start_docker() {
     else
         mount_cgroups
         say "starting dockerd (log: $log_file)"
+        # Asked in the foreground, where a refusal ends the script and a password can be typed.
+        as_root true
         # Its own session, so that the terminal this runs in may close.
         as_root setsid sh -c 'exec dockerd >"$0" 2>&1 </dev/null' "$log_file" &
     fi
@@ -79,8 +84,8 @@ start_docker() {
     until docker_answers; do
         waited=$((waited + 1))
         if [ "$waited" -gt $((docker_wait_seconds * 4)) ]; then
-            tail -n 5 "$log_file" >&2 2>/dev/null || true
-            fail "Docker did not answer within $docker_wait_seconds s; the lines above are the end of its log"
+            as_root tail -n 5 "$log_file" >&2 2>/dev/null || true
+            fail "Docker did not answer within $docker_wait_seconds s; the end of its log ($log_file) stands above"
         fi
         sleep 0.25
     done
