@@ -12,6 +12,8 @@ pub struct Config {
     pub model_base_url: String,
     /// The provider's key; without one, model requests are refused.
     pub model_key: Option<Secret>,
+    /// Certificate and key; without them the server speaks plain HTTP.
+    pub tls: Option<Tls>,
     /// How fast runners go.
     pub tempo: Tempo,
     /// How often an idle stream sends a comment and checks its key again.
@@ -22,6 +24,15 @@ pub struct Config {
     pub connections_max: usize,
 }
 
+/// What the server shows to prove who it is, in PEM.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The certificate and whatever leads from it to a root.
+    pub cert_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+}
+
 impl Config {
     /// The default settings over a data directory.
     #[must_use]
@@ -30,6 +41,7 @@ impl Config {
             data_dir: data_dir.into(),
             model_base_url: "https://api.anthropic.com".to_owned(),
             model_key: None,
+            tls: None,
             tempo: Tempo::default(),
             keep_alive: Duration::from_secs(15),
             stop_grace: Duration::from_secs(10),

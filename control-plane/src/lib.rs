@@ -16,4 +16,4 @@ pub mod store;
 mod supervisor;
 pub mod sweeps;
 
-pub use serve::{DATABASE_FILE, Error, assemble, serve, serve_and_tell};
+pub use serve::{DATABASE_FILE, Error, KEY_FILE, assemble, serve, serve_and_tell};

@@ -26,7 +26,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The name of the file that the first start writes the owner's key to.
-pub(crate) const KEY_FILE: &str = "admin.key";
+pub const KEY_FILE: &str = "admin.key";
 /// The name of the file in the data directory that holds the log and all that follows from it.
 pub const DATABASE_FILE: &str = "checkfu.db";
 
@@ -51,6 +51,9 @@ pub enum Error {
     /// The model provider's address or key cannot be used.
     #[error("the model provider cannot be used")]
     Provider(#[from] provider::Error),
+    /// Certificate or key cannot be used.
+    #[error("TLS cannot be offered")]
+    Tls(#[from] listen::TlsError),
     /// A task that the server needs ended by itself.
     #[error("the task {0} ended by itself")]
     TaskDied(&'static str),
@@ -80,6 +83,7 @@ pub async fn serve_and_tell(
     stop: CancellationToken,
     ready: oneshot::Sender<()>,
 ) -> Result<(), Error> {
+    let tls = config.tls.as_ref().map(listen::acceptor).transpose()?;
     let plane = open(config, clock, stop.clone()).await?;
     if ready.send(()).is_err() {
         tracing::trace!("nobody waits for the server to be ready");
@@ -90,7 +94,7 @@ pub async fn serve_and_tell(
     supervisor.start("store watch", watch_store(plane.clone()));
     supervisor.start("sweeps", sweeps::run(plane.engine.clone(), stop.clone()));
     let router = http::router(plane);
-    supervisor.start("http", listen::serve(listener, router, connections_max, stop, grace));
+    supervisor.start("http", listen::serve(listener, tls, router, connections_max, stop, grace));
     let died = supervisor.watch().await;
     supervisor.join(grace * 2).await;
     gateway.close().await;

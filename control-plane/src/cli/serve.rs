@@ -2,13 +2,14 @@
 //! The provider's key comes from a file or the environment, never from the arguments.
 
 use super::{exit::Exit, failure::Failure, secret_file, terminal::Output};
-use checkfu::config::Config;
+use checkfu::config::{Config, Tls};
 use checkfu_shared::{protocol::Tempo, secret::Secret, time::SystemClock};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::{
     env, fs, io,
     io::IsTerminal,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -28,6 +29,15 @@ pub(crate) struct Serve {
     /// Where to listen [default: 127.0.0.1:8321]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
+    /// A file with the server's certificate chain in PEM; with --tls-key the server speaks HTTPS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// A file with the certificate's private key in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Listen beyond this machine without TLS, where keys and code can be read on the way
+    #[arg(long)]
+    plain_http: bool,
     /// Where everything durable lives [default: the user's data directory for checkfu]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -60,6 +70,9 @@ enum LogFormat {
 #[serde(deny_unknown_fields)]
 struct FileSettings {
     listen: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    plain_http: Option<bool>,
     data_dir: Option<PathBuf>,
     model_base_url: Option<String>,
     model_key_file: Option<PathBuf>,
@@ -103,6 +116,7 @@ impl From<TempoText> for Tempo {
 /// All that a start needs.
 struct Start {
     listen: String,
+    plain_http: bool,
     config: Config,
 }
 
@@ -110,11 +124,15 @@ struct Start {
 pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
     log_to_stderr(args.log_format);
     let file = args.config.as_deref().map(read_settings).transpose()?.unwrap_or_default();
-    let Start { listen, config } = start(args, file, environment_key())?;
+    let Start { listen, plain_http, config } = start(args, file, environment_key())?;
     let listener = TcpListener::bind(&listen).await.map_err(|error| cannot_listen(&listen, &error))?;
     let address = listener
         .local_addr()
         .map_err(|error| Failure::local(format!("The address listened on is not known: {error}.")))?;
+    refuse_open_plain(address, config.tls.is_some(), plain_http)?;
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let key_file = config.data_dir.join(checkfu::KEY_FILE);
+    let is_first = !key_file.exists();
     let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let stop = CancellationToken::new();
     let (ready, is_ready) = oneshot::channel();
@@ -125,7 +143,15 @@ pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
         ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),
         Ok(()) = is_ready => {}
     }
-    output.line(&format!("listening on http://{address}"))?;
+    output.line(&format!("listening on {scheme}://{address}"))?;
+    if is_first && io::stdout().is_terminal() {
+        let key = secret_file(&key_file, "the owner's key")?;
+        output.line(&format!(
+            "the owner's API key, shown this once and kept in {}: {}",
+            key_file.display(),
+            key.reveal()
+        ))?;
+    }
     tokio::select! {
         ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),
         _ = terminate.recv() => {}
@@ -138,6 +164,16 @@ pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
         _ = terminate.recv() => Err(Failure::local("Stopped without waiting for what was under way.")),
         _ = interrupt.recv() => Err(Failure::local("Stopped without waiting for what was under way.")),
     }
+}
+
+/// Keys and code must not cross a network that others can read, unless the operator says so by name.
+fn refuse_open_plain(address: SocketAddr, has_tls: bool, plain_http: bool) -> Result<(), Failure> {
+    if address.ip().to_canonical().is_loopback() || has_tls || plain_http {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{address} can be reached from other machines and there is no certificate. Give --tls-cert and --tls-key, listen on 127.0.0.1 behind a proxy, or say --plain-http if the network is yours alone."
+    )))
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Failure> {
@@ -162,8 +198,14 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     if let Some(url) = args.model_base_url.or(file.model_base_url) {
         config.model_base_url = url;
     }
+    config.tls = match (args.tls_cert.or(file.tls_cert), args.tls_key.or(file.tls_key)) {
+        (Some(cert_file), Some(key_file)) => Some(Tls { cert_file, key_file }),
+        (None, None) => None,
+        _ => return Err(Failure::usage("TLS needs both --tls-cert and --tls-key. Give the other one too.")),
+    };
+    let plain_http = args.plain_http || file.plain_http.unwrap_or(false);
     let listen = args.listen.or(file.listen).unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
-    Ok(Start { listen, config })
+    Ok(Start { listen, plain_http, config })
 }
 
 fn environment_key() -> Option<Secret> {

@@ -1,28 +1,87 @@
 //! Serves connections over HTTP/1.1 until the order to stop: then no new ones, the open ones finish within a grace.
 //! Bounds what a slow or hostile client can hold: connections, and the time to send a request's head.
 
+use crate::config::Tls;
 use axum::{Router, extract::ConnectInfo};
 use hyper::{Request, body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use rustls::{
+    ServerConfig,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 const HEAD_MAX: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a TLS handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Why TLS cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or holds no PEM of the wanted kind.
+    #[error("{} cannot be used", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: pem::Error,
+    },
+    /// Certificate and key do not fit each other, or are of no use.
+    #[error("certificate and key cannot be used together")]
+    Pair(#[source] rustls::Error),
+}
+
+/// Reads certificate and key.
+///
+/// # Errors
+/// [`TlsError`] naming the file.
+pub fn acceptor(tls: &Tls) -> Result<TlsAcceptor, TlsError> {
+    let failed = |file: &Path| {
+        let file = file.to_owned();
+        move |source| TlsError::File { file, source }
+    };
+    let chain = CertificateDer::pem_file_iter(&tls.cert_file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(failed(&tls.cert_file))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key_file).map_err(failed(&tls.key_file))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Pair)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Pair)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
 
 /// Serves `router` on `listener` until `stop`, then waits at most `grace` for the open connections.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     router: Router,
     connections_max: usize,
     stop: CancellationToken,
@@ -38,9 +97,9 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer, permit)) => {
-                let (router, stop) = (router.clone(), stop.clone());
+                let (router, stop, tls) = (router.clone(), stop.clone(), tls.clone());
                 connections.spawn(async move {
-                    connection(stream, peer, router, stop).await;
+                    greet(stream, tls, peer, router, stop).await;
                     drop(permit);
                 });
             }
@@ -68,10 +127,34 @@ async fn accept(
     Ok((stream, peer, permit))
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken) {
+/// Begins TLS where it is spoken.
+async fn greet(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    peer: SocketAddr,
+    router: Router,
+    stop: CancellationToken,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }
+    let Some(tls) = tls else { return connection(stream, peer, router, stop).await };
+    let handshake = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream));
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
+        () = stop.cancelled() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => Box::pin(connection(stream, peer, router, stop)).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection<S>(stream: S, peer: SocketAddr, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     // Throttles count by where a connection comes from; a header could say anything.
     let router = router.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));

@@ -5,6 +5,9 @@ use super::*;
 fn nothing() -> Serve {
     Serve {
         listen: None,
+        tls_cert: None,
+        tls_key: None,
+        plain_http: false,
         data_dir: Some("/data".into()),
         model_base_url: None,
         model_key_file: None,
@@ -82,4 +85,25 @@ async fn an_address_in_use_is_a_sentence_and_has_its_own_code() {
     let failure = cannot_listen(&listen, &error);
     assert_eq!(failure.exit, Exit::AddressInUse);
     assert!(failure.message.contains(&listen), "{failure}");
+}
+
+#[test]
+fn an_address_that_others_reach_wants_a_certificate_or_the_operators_word() {
+    for (address, has_tls, plain_http, good) in [
+        ("127.0.0.1:1", false, false, true),
+        ("[::1]:1", false, false, true),
+        ("[::ffff:127.0.0.1]:1", false, false, true),
+        ("0.0.0.0:1", false, false, false),
+        ("[::]:1", false, false, false),
+        ("10.0.0.1:1", false, false, false),
+        ("10.0.0.1:1", true, false, true),
+        ("10.0.0.1:1", false, true, true),
+    ] {
+        let judged = refuse_open_plain(address.parse().unwrap(), has_tls, plain_http);
+        assert_eq!(judged.is_ok(), good, "{address} {has_tls} {plain_http}");
+    }
+    let half = Serve { tls_cert: Some("c".into()), ..nothing() };
+    assert!(start(half, FileSettings::default(), None).is_err());
+    let whole = Serve { tls_cert: Some("c".into()), tls_key: Some("k".into()), ..nothing() };
+    assert!(start(whole, FileSettings::default(), None).unwrap().config.tls.is_some());
 }

@@ -130,3 +130,47 @@ async fn a_panic_is_an_internal_refusal_that_says_nothing_of_itself() {
     assert!(!got.body.to_string().contains("secret detail"));
     assert!(got.headers.contains_key("request-id"));
 }
+
+#[tokio::test]
+async fn a_server_with_a_certificate_speaks_tls_and_a_plain_request_gets_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert_file, include_str!("tls/cert.pem")).unwrap();
+    std::fs::write(&key_file, include_str!("tls/key.pem")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let mut config = Config::new(dir.path().join("data"));
+    config.tls = Some(crate::config::Tls { cert_file: cert_file.clone(), key_file: key_file.clone() });
+    let task = tokio::spawn(crate::serve(config, listener, Arc::new(SystemClock), stop.clone()));
+
+    let mut roots = rustls::RootCertStore::empty();
+    let pem = include_bytes!("tls/cert.pem");
+    let cert =
+        <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::from_pem_slice(pem);
+    roots.add(cert.unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    let name = "plane.test".try_into().unwrap();
+    let mut stream = connector.connect(name, TcpStream::connect(address).await.unwrap()).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut reply = Vec::new();
+    // The peer may close without a TLS farewell; what came before it counts.
+    let _ = stream.read_to_end(&mut reply).await;
+    assert!(reply.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&reply));
+
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut reply = Vec::new();
+    let _ = plain.read_to_end(&mut reply).await;
+    assert!(!reply.starts_with(b"HTTP"), "a plain request was answered");
+    stop.cancel();
+    task.await.unwrap().unwrap();
+    let swapped = crate::config::Tls { cert_file: key_file, key_file: cert_file };
+    assert!(listen::acceptor(&swapped).is_err());
+}
