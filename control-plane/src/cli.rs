@@ -3,9 +3,12 @@
 //! No secret is ever taken from the arguments, since other users of the machine can read those.
 
 mod agents;
+mod approvals;
+mod audit;
 mod client;
 mod environments;
 mod exit;
+mod export;
 mod failure;
 mod files;
 mod follow;
@@ -53,6 +56,9 @@ enum Command {
     Serve(serve::Serve),
     /// Check that what a server stored follows from its log
     Verify(verify::Verify),
+    /// Write a session's log to a file that proves itself, or check one
+    #[command(subcommand)]
+    Export(export::Command),
     #[command(flatten)]
     Remote(Remote),
     /// Print a script that completes this command line in a shell
@@ -87,6 +93,12 @@ enum Remote {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Keys(keys::Command),
+    /// List, show and answer tool calls that wait for somebody
+    #[command(subcommand)]
+    Approvals(approvals::Command),
+    /// List who did what, and check the record
+    #[command(subcommand)]
+    Audit(audit::Command),
 }
 
 /// Reads the arguments, does what they say, and ends with one of [`Exit`]'s codes.
@@ -131,6 +143,11 @@ fn dispatch(arguments: Arguments, output: &Output) -> Result<(), Failure> {
             served
         }
         Command::Verify(args) => runtime(false)?.block_on(verify::verify(args, output)),
+        Command::Export(export::Command::Verify(args)) => export::verify(&args, output),
+        Command::Export(export::Command::Session(args)) => {
+            let client = Client::new(&arguments.url, api_key()?.as_ref())?;
+            runtime(false)?.block_on(export::run(args, &client, output))
+        }
         Command::Remote(command) => runtime(false)?.block_on(remote(command, &arguments.url, output)),
     }
 }
@@ -146,6 +163,8 @@ async fn remote(command: Remote, url: &str, output: &Output) -> Result<(), Failu
         Remote::Pair(args) => runners::pair(args, &client, output).await,
         Remote::Runners(command) => runners::run(command, &client, output).await,
         Remote::Keys(command) => keys::run(command, &client, output).await,
+        Remote::Approvals(command) => approvals::run(command, &client, output).await,
+        Remote::Audit(command) => audit::run(command, &client, output).await,
     }
 }
 

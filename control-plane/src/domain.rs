@@ -2,6 +2,7 @@
 //! its own: the time and a mint come in. State changes only by folding events, so it is a function of the log.
 
 pub mod append;
+pub mod approval;
 pub mod claim;
 pub mod draft;
 pub mod glob;
@@ -9,6 +10,7 @@ pub mod grant;
 pub mod input;
 pub mod pairing;
 pub mod permission;
+pub mod policy;
 pub mod session;
 pub mod settlement;
 

@@ -3,9 +3,11 @@
 
 mod admission;
 mod append;
+mod approvals;
 mod capability;
 mod claims;
 mod directives;
+mod governance;
 mod key;
 mod lease;
 mod log;
@@ -17,6 +19,7 @@ mod replay;
 mod runners;
 mod sessions;
 mod settlement;
+mod standing;
 mod sweep;
 mod tokens;
 mod uploads;
@@ -26,21 +29,26 @@ pub mod verify;
 mod tests;
 
 pub use crate::record::*;
+pub use approvals::{Answer, ApprovalQuery, Credential};
 pub use capability::Capability;
+pub use standing::StandingWish;
 pub use tokens::Caller;
 pub use uploads::Incoming;
 
 use crate::{
+    audit,
     fanout::Fanout,
     files::Files,
     store::{self, Store},
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use checkfu_shared::{
     problem::{Code, Problem},
     protocol::Tempo,
     time::{Clock, Timestamp},
 };
 use log::Hint;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use rusqlite::Transaction;
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::watch;
@@ -64,6 +72,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     tempo: Tempo,
     key: key::ServerKey,
+    signer: Ed25519KeyPair,
     files: Files,
     uploads: uploads::Open,
     wakes: Arc<Wakes>,
@@ -108,10 +117,12 @@ impl Engine {
     pub async fn open(store: Store, clock: Arc<dyn Clock>, settings: Settings) -> Result<Self, Problem> {
         let data_dir = settings.data_dir.clone();
         let opened = tokio::task::spawn_blocking(move || {
-            Ok::<_, std::io::Error>((key::ServerKey::open(&data_dir)?, Files::at(&data_dir)?))
+            let key = key::ServerKey::open(&data_dir)?;
+            let signer = key.signer()?;
+            Ok::<_, std::io::Error>((key, signer, Files::at(&data_dir)?))
         })
         .await;
-        let (key, files) = match opened {
+        let (key, signer, files) = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
                 return Err(Problem::new(
@@ -125,7 +136,7 @@ impl Engine {
         };
         let wakes = Arc::new(Wakes { fanout: Fanout::default(), queue: watch::channel(0).0 });
         let (tempo, uploads) = (settings.tempo, uploads::Open::default());
-        let engine = Self(Arc::new(Inner { store, clock, tempo, key, files, uploads, wakes }));
+        let engine = Self(Arc::new(Inner { store, clock, tempo, key, signer, files, uploads, wakes }));
         engine.grant_full_leases().await?;
         Ok(engine)
     }
@@ -148,6 +159,15 @@ impl Engine {
         self.0.tempo
     }
 
+    /// This server's public key and its signature of a text, both in base64. Whoever has one export can tell others of this
+    /// server by the key.
+    #[must_use]
+    pub fn sign_export(&self, text: &str) -> (String, String) {
+        let signer = &self.0.signer;
+        let signature = signer.sign(text.as_bytes());
+        (BASE64_STANDARD.encode(signer.public_key().as_ref()), BASE64_STANDARD.encode(signature.as_ref()))
+    }
+
     fn store(&self) -> &Store {
         &self.0.store
     }
@@ -164,9 +184,11 @@ impl Engine {
     {
         // The job must not hold the engine: the last handle would then close the store from its own thread.
         let (clock, tempo, wakes) = (self.0.clock.clone(), self.0.tempo, self.0.wakes.clone());
+        let act = audit::current();
         let job = move |tx: &Transaction<'_>| {
             let mut cx = Cx { now: clock.now(), tempo, hints: Vec::new() };
             let value = job(tx, &mut cx)?;
+            audit::note(tx, act.as_ref(), cx.now, None)?;
             Ok((value, cx.hints))
         };
         Ok(self.0.store.write_then(job, move |hints| wakes.wake(hints)).await?)

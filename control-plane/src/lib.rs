@@ -1,9 +1,11 @@
 //! The control plane: the durable log of sessions, who may work on them, and what everybody may see of them.
 
+pub mod audit;
 pub mod config;
 pub mod dial;
 pub mod domain;
 pub mod engine;
+pub mod export;
 pub mod fanout;
 pub mod files;
 pub mod gateway;

@@ -4,25 +4,33 @@
 mod agent;
 mod agents;
 pub(crate) mod assignments;
+mod deployments;
 mod environment;
 mod environments;
 mod filter;
 mod keys;
 pub(crate) mod members;
 mod once;
+pub(crate) mod policies;
 pub(crate) mod principals;
 
 pub use agent::{AgentRecord, Definition};
 pub use assignments::{AssignmentQuery, AssignmentRecord, NewAssignment};
+pub use deployments::{DeploymentRecord, HARNESS, NewDeployment};
 pub use environment::{Change as EnvironmentChange, EnvironmentRecord};
 pub use filter::Filter;
 pub use keys::{Authenticated, KeyRecord, NewKey};
 pub use once::Once;
+pub use policies::{NewPolicy, PolicyRecord};
 pub use principals::{NewPrincipal, PrincipalKind, PrincipalRecord};
 
-use crate::store::{self, Store};
+use crate::{
+    audit,
+    store::{self, Store},
+};
 use checkfu_shared::{
     problem::{Code, Problem},
+    protocol::append::sha256_hex,
     time::Timestamp,
 };
 use rusqlite::{Row, Transaction};
@@ -91,11 +99,13 @@ impl Registry {
     where
         F: FnOnce(&Transaction<'_>) -> Result<Value, store::Error> + Send + 'static,
     {
+        let act = audit::current();
         let work = move |tx: &Transaction<'_>| {
             if let Some(reply) = once.find(tx, now)? {
                 return Ok(reply);
             }
             let reply = job(tx)?.to_string();
+            audit::note(tx, act.as_ref(), now, Some(sha256_hex(reply.as_bytes())))?;
             once.keep(tx, now, &reply)?;
             Ok(reply)
         };

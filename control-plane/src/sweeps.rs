@@ -16,6 +16,7 @@ pub async fn run(engine: Engine, stop: CancellationToken) {
     loop {
         note("expire offers", engine.expire_offers().await);
         note("lapse leases", engine.lapse_leases().await);
+        note("expire approvals", engine.expire_approvals().await);
         note("nudge polls", engine.nudge_polls().await);
         if turn == 0 {
             note("expire permissions", engine.expire_permissions().await);

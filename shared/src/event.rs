@@ -2,11 +2,13 @@
 //! The same form serves history, stream and export. Nothing here decides who may append what; see `protocol::append`.
 
 mod agent;
+mod approval;
 mod run;
 mod session;
 mod user;
 
 pub use agent::{AppendedToolUse, EvaluatedPermission, ModelUsage, ToolResult};
+pub use approval::{ApprovalPending, ApprovalResolved, ApprovalStatus};
 pub use run::{ExecutionPins, RunClaimed, RunSettled, SettledOutcome};
 pub use session::{
     CacheCreation, CaptureStatus, Money, OutputCaptured, RetryStatus, ServerToolUse, SessionError,
@@ -96,6 +98,12 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proposed_id: Option<EventId>,
     },
+    /// A tool call became an approval that somebody has to answer.
+    #[serde(rename = "action_approval.pending")]
+    ActionApprovalPending(ApprovalPending),
+    /// An approval is answered, or past its time, or its run is over.
+    #[serde(rename = "action_approval.resolved")]
+    ActionApprovalResolved(ApprovalResolved),
     /// The session works.
     #[serde(rename = "session.status_running")]
     SessionStatusRunning {},
@@ -289,6 +297,8 @@ impl Body {
             Self::AgentToolResumed { .. } => "agent.tool_resumed",
             Self::AgentToolProposed { .. } => "agent.tool_proposed",
             Self::AgentCustomToolUse { .. } => "agent.custom_tool_use",
+            Self::ActionApprovalPending(_) => "action_approval.pending",
+            Self::ActionApprovalResolved(_) => "action_approval.resolved",
             Self::SessionStatusRunning {} => "session.status_running",
             Self::SessionStatusIdle { .. } => "session.status_idle",
             Self::SessionStatusRescheduled { .. } => "session.status_rescheduled",

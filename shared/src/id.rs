@@ -128,6 +128,8 @@ ids! {
     StandingId "stnd" "standing approval";
     /// A permission assignment.
     AssignmentId "perm" "permission assignment";
+    /// An agent deployment.
+    DeploymentId "adep" "agent deployment";
     /// An action policy.
     PolicyId "apol" "action policy";
     /// A workspace.

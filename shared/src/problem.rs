@@ -80,6 +80,8 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 "invalid_request_error";
     /// A compare-and-set lost, or a name is taken.
     Conflict "conflict" 409 "conflict_error";
+    /// The approval has another answer already.
+    AlreadyResolved "already_resolved" 409 "conflict_error";
     /// The idempotency key was used with another body.
     IdempotencyConflict "idempotency_conflict" 409 "conflict_error";
     /// A newer epoch owns the session, or the claim ended.

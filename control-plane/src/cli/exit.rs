@@ -30,7 +30,7 @@ pub(crate) enum Exit {
     Waiting = 11,
     /// `serve`: the address is in use.
     AddressInUse = 12,
-    /// `verify`: the log is not what was written.
+    /// `verify`, `audit verify`, `export verify`: it is not what was written.
     Damaged = 13,
 }
 
@@ -49,7 +49,7 @@ impl Exit {
   10  the followed session stopped without finishing its turn
   11  the followed session waits for an answer to a tool call
   12  serve: the address is in use
-  13  verify: the log is not what was written";
+  13  verify: the log, the audit or the export is not what was written";
 
     /// The code for a refusal with this HTTP status.
     pub(crate) const fn of_status(status: u16) -> Self {

@@ -1,12 +1,16 @@
 //! One decision in the making: a state, the events that were added to it, and what must be rewritten when it commits.
 //! A refused decision is dropped whole; nothing of it leaves.
 
-use super::session::State;
+use super::{
+    permission::Evaluated,
+    policy::{self, ResourceKind},
+    session::State,
+};
 use crate::record::RunRecord;
 use checkfu_shared::{
     agent::Agent,
-    event::{Body, Cause, Event, ExecutionPins},
-    id::{EventId, PrincipalId, RunId, SessionId, ThreadId},
+    event::{Body, Cause, EvaluatedPermission, Event, ExecutionPins},
+    id::{ApprovalId, EventId, PrincipalId, RunId, SessionId, ThreadId},
     time::Timestamp,
 };
 use serde_json::Value;
@@ -24,6 +28,8 @@ pub struct Facts {
     pub pins: ExecutionPins,
     /// The budget as given.
     pub budget: Option<Value>,
+    /// What the workspace's policies say.
+    pub policy: policy::Context,
     /// Why the acting principal may not start a run now; `None` when it may.
     pub barred: Option<String>,
 }
@@ -34,6 +40,8 @@ pub trait Mint {
     fn event(&mut self) -> EventId;
     /// The id of a run.
     fn run(&mut self) -> RunId;
+    /// The id of an approval.
+    fn approval(&mut self) -> ApprovalId;
 }
 
 /// Fresh ids of this machine.
@@ -46,6 +54,9 @@ impl Mint for FreshIds {
     }
     fn run(&mut self) -> RunId {
         RunId::mint()
+    }
+    fn approval(&mut self) -> ApprovalId {
+        ApprovalId::mint()
     }
 }
 
@@ -70,6 +81,20 @@ pub struct Draft<'a> {
     events: Vec<Event>,
     runs: Vec<RunRecord>,
     processed: Vec<u64>,
+    noted: Vec<Noted>,
+}
+
+/// A decision on a tool call that the audit tells of: a denial, or the use of an approval that stands.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    /// What kind of tool.
+    pub kind: ResourceKind,
+    /// Its name.
+    pub tool: String,
+    /// SHA-256 of its arguments.
+    pub arguments_sha256: String,
+    /// What the rules said.
+    pub evaluated: Evaluated,
 }
 
 impl std::fmt::Debug for Draft<'_> {
@@ -92,18 +117,54 @@ pub struct Decided {
     pub runs: Vec<RunRecord>,
     /// Places of inputs that are processed now.
     pub processed: Vec<u64>,
+    /// Decisions that the audit tells of.
+    pub noted: Vec<Noted>,
 }
 
 impl<'a> Draft<'a> {
     /// A decision that starts from `state`.
     pub fn new(state: State, facts: &'a Facts, now: Timestamp, mint: &'a mut dyn Mint) -> Self {
-        Self { state, facts, now, mint, events: Vec::new(), runs: Vec::new(), processed: Vec::new() }
+        Self {
+            state,
+            facts,
+            now,
+            mint,
+            events: Vec::new(),
+            runs: Vec::new(),
+            processed: Vec::new(),
+            noted: Vec::new(),
+        }
     }
 
     /// What it came to.
     #[must_use]
     pub fn decided(self) -> Decided {
-        Decided { state: self.state, events: self.events, runs: self.runs, processed: self.processed }
+        let Self { state, events, runs, processed, noted, .. } = self;
+        Decided { state, events, runs, processed, noted }
+    }
+
+    /// The id of a new approval.
+    pub(super) fn mint_approval(&mut self) -> ApprovalId {
+        self.mint.approval()
+    }
+
+    /// Notes what the audit has to tell of a decision.
+    pub(super) fn note_decision(
+        &mut self,
+        kind: ResourceKind,
+        tool: &str,
+        arguments_sha256: &str,
+        evaluated: &Evaluated,
+    ) {
+        let is_told = evaluated.permission == EvaluatedPermission::Deny || evaluated.standing().is_some();
+        if is_told {
+            self.noted.push(Noted {
+                kind,
+                tool: tool.to_owned(),
+                arguments_sha256: arguments_sha256.to_owned(),
+                evaluated: evaluated.clone(),
+            });
+        }
     }
 
     /// The events so far.

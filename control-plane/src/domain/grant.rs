@@ -27,6 +27,7 @@ macro_rules! texts {
         }
     };
 }
+pub(crate) use texts;
 
 texts! {
     /// What may be done.

@@ -1,6 +1,7 @@
 //! What follows from something said to a session: echoes, and the runs that they start, resume or end.
 
 use super::{
+    approval,
     draft::{Draft, Said},
     session::{InputKind, Stage},
     settlement,
@@ -30,7 +31,11 @@ pub fn send(draft: &mut Draft<'_>, inputs: Vec<Input>) -> Result<(), Problem> {
     }
     for input in inputs {
         check(draft, &input.body)?;
-        draft.emit_input(input.body, Said { authored_by: input.authored_by, caused_by: input.caused_by });
+        let said = Said { authored_by: input.authored_by, caused_by: input.caused_by };
+        match input.body {
+            Body::UserToolConfirmation(answer) => approval::confirm(draft, answer, None, said),
+            body => drop(draft.emit_input(body, said)),
+        }
     }
     follow(draft);
     Ok(())

@@ -2,8 +2,11 @@
 
 use crate::record::{RunRecord, RunStatus, Status};
 use checkfu_shared::{
-    event::{Body, Confirmation, EvaluatedPermission, Event, ModelUsage, StopReason, Usage},
-    id::EventId,
+    event::{
+        ApprovalPending, ApprovalResolved, ApprovalStatus, Body, Confirmation, EvaluatedPermission, Event,
+        ModelUsage, StopReason, Usage,
+    },
+    id::{ApprovalId, EventId},
     protocol::append::sha256_hex,
     time::Timestamp,
 };
@@ -79,6 +82,12 @@ pub struct Call {
     pub name: String,
     /// SHA-256 of its arguments as logged.
     pub arguments_sha256: String,
+    /// Whether the host application runs it.
+    #[serde(default)]
+    pub is_custom: bool,
+    /// The approval that was made of it, when it asked.
+    #[serde(default)]
+    pub approval_id: Option<ApprovalId>,
     /// How far it is.
     pub stage: Stage,
 }
@@ -205,20 +214,22 @@ impl State {
 
     fn apply_call(&mut self, event: &Event) {
         match &event.body {
+            Body::ActionApprovalPending(asked) => self.ask(asked),
+            Body::ActionApprovalResolved(end) => self.end_approval(end),
             Body::AgentToolUse(call) => {
                 let stage = match call.evaluated_permission {
                     Some(EvaluatedPermission::Allow) => Stage::Started,
                     Some(EvaluatedPermission::Ask) => Stage::Pending,
                     Some(EvaluatedPermission::Deny) | None => Stage::Denied { message: None },
                 };
-                self.open(event.id, None, &call.name, &call.input, stage);
+                self.open(event.id, None, (&call.name, &call.input), false, stage);
             }
             Body::AgentToolProposed { name, input } => {
-                self.open(event.id, None, name, input, Stage::Denied { message: None });
+                self.open(event.id, None, (name, input), true, Stage::Denied { message: None });
             }
             Body::AgentCustomToolUse { name, input, proposed_id } => {
                 self.calls.retain(|call| Some(call.id) != *proposed_id);
-                self.open(event.id, *proposed_id, name, input, Stage::Awaiting);
+                self.open(event.id, *proposed_id, (name, input), true, Stage::Awaiting);
             }
             Body::AgentToolResumed { tool_use_id, .. } => self.consume(*tool_use_id),
             Body::AgentToolResult(result) => self.calls.retain(|call| !call.is_named(result.tool_use_id)),
@@ -310,12 +321,32 @@ impl State {
         &mut self,
         id: EventId,
         proposed_id: Option<EventId>,
-        name: &str,
-        input: &serde_json::Value,
+        (name, input): (&str, &serde_json::Value),
+        is_custom: bool,
         stage: Stage,
     ) {
         let arguments_sha256 = sha256_hex(&serde_json::to_vec(input).unwrap_or_default());
-        self.calls.push(Call { id, proposed_id, name: name.to_owned(), arguments_sha256, stage });
+        let (name, approval_id) = (name.to_owned(), None);
+        self.calls.push(Call { id, proposed_id, name, arguments_sha256, is_custom, approval_id, stage });
+    }
+
+    fn ask(&mut self, asked: &ApprovalPending) {
+        if let Some(call) = self.calls.iter_mut().find(|call| call.id == asked.tool_use_id) {
+            call.approval_id = Some(asked.approval_id);
+            call.stage = Stage::Pending;
+        }
+    }
+
+    fn end_approval(&mut self, end: &ApprovalResolved) {
+        match end.status {
+            ApprovalStatus::Expired => {
+                let message = Some(super::approval::EXPIRED.to_owned());
+                self.set_stage(end.tool_use_id, Stage::Denied { message });
+            }
+            ApprovalStatus::Invalidated => self.set_stage(end.tool_use_id, Stage::Invalidated),
+            // The answer itself is an event of its own, directly before.
+            ApprovalStatus::Pending | ApprovalStatus::Approved | ApprovalStatus::Denied => {}
+        }
     }
 
     fn process(&mut self, ids: &[EventId]) {

@@ -1,6 +1,6 @@
 //! The end of a claim, decided on the state at commit: the run is over, suspended, or goes on with another claim.
 
-use super::{claim, draft::Draft, input, session::InputKind};
+use super::{approval, claim, draft::Draft, input, session::InputKind};
 use checkfu_shared::{
     event::{Body, OutputCaptured, RetryStatus, RunSettled, SessionError, SettledOutcome, StopReason},
     id::EventId,
@@ -57,6 +57,7 @@ fn finish(draft: &mut Draft<'_>, epoch: u64, stop: StopReason) {
         give_up_messages(draft);
     }
     let interrupted = draft.state.run.as_ref().is_some_and(|run| run.interrupted);
+    approval::invalidate(draft);
     draft.emit(Body::RunSettled(RunSettled { epoch, stop_reason: stop.clone() }));
     let next = draft.state.waiting_of(InputKind::Message).next().is_some();
     if let Some(reason) = draft.facts.barred.clone().filter(|_| next) {
@@ -78,6 +79,7 @@ pub fn bar(draft: &mut Draft<'_>, epoch: u64, reason: String) {
     let waiting = draft.state.waiting.iter().map(|input| input.id).collect();
     draft.process_inputs(waiting);
     say_denied(draft, reason);
+    approval::invalidate(draft);
     draft.emit(Body::RunSettled(RunSettled { epoch, stop_reason: StopReason::EndTurn }));
     idle(draft, StopReason::EndTurn);
 }

@@ -3,7 +3,7 @@
 use super::{
     append, claim,
     draft::{Draft, Facts, Mint},
-    input,
+    input, policy,
     session::{State, fold},
     settlement,
 };
@@ -12,10 +12,13 @@ use checkfu_shared::{
     agent::{Agent, Kind, Model, Tool, ToolSwitch},
     content::Block,
     event::{
-        AppendedToolUse, Body, Cause, CauseKind, Confirmation, Event, ExecutionPins, ModelUsage, RunClaimed,
-        SettledOutcome, ToolConfirmation, ToolResult,
+        AppendedToolUse, ApprovalStatus, Body, Cause, CauseKind, Confirmation, Event, ExecutionPins,
+        ModelUsage, RunClaimed, SettledOutcome, ToolConfirmation, ToolResult,
     },
-    id::{AgentId, ClaimId, EnvironmentId, EventId, PrincipalId, RunId, RunnerId, SessionId, ThreadId},
+    id::{
+        AgentId, ApprovalId, ClaimId, EnvironmentId, EventId, PrincipalId, RunId, RunnerId, SessionId,
+        ThreadId,
+    },
     problem::Problem,
     protocol::append::Appended,
     time::Timestamp,
@@ -39,6 +42,46 @@ pub(crate) fn agent(tools: Vec<Tool>) -> Agent {
     }
 }
 
+/// A session with every built-in tool and one custom tool.
+pub(crate) fn facts() -> Facts {
+    let toolset = Tool::Toolset {
+        configs: Vec::new(),
+        default_config: ToolSwitch { enabled: true, permission_policy: None },
+    };
+    let custom = Tool::Custom {
+        name: "lookup".to_owned(),
+        description: "looks up".to_owned(),
+        input_schema: serde_json::json!({}),
+    };
+    let agent = agent(vec![toolset, custom]);
+    let pins = ExecutionPins {
+        principal_id: PrincipalId::from_bytes([2; 16]),
+        agent_id: agent.id,
+        agent_version: 1,
+        environment_id: EnvironmentId::from_bytes([3; 16]),
+        environment_revision: 1,
+        harness: "checkfu".to_owned(),
+        model_route: "scripted".to_owned(),
+        instructions_sha256: None,
+    };
+    Facts {
+        session_id: SessionId::from_bytes([4; 16]),
+        thread_id: ThreadId::from_bytes([5; 16]),
+        agent,
+        pins,
+        budget: None,
+        policy: policy::Context::default(),
+        barred: None,
+    }
+}
+
+/// A policy that asks before the host application sees a call.
+fn custom_asks() -> Vec<policy::Sourced> {
+    let kind = policy::ResourceKind::CustomTool;
+    let agent = AgentId::from_bytes([1; 16]);
+    vec![policy::agents_own(agent, kind, "*", policy::Disposition::RequireApproval)]
+}
+
 /// Ids in counting order.
 #[derive(Default)]
 struct Counter(u128);
@@ -57,6 +100,9 @@ impl Mint for Counter {
     fn run(&mut self) -> RunId {
         RunId::from_bytes(self.next())
     }
+    fn approval(&mut self) -> ApprovalId {
+        ApprovalId::from_bytes(self.next())
+    }
 }
 
 /// What may happen to a session; numbers choose among what is there.
@@ -71,6 +117,7 @@ enum Command {
     Propose,
     Result(usize),
     Fold,
+    Resume(usize),
     ModelEnd(bool),
     Settle(u8),
     Lose(bool),
@@ -87,6 +134,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Propose),
         3 => (0usize..6).prop_map(Command::Result),
         2 => Just(Command::Fold),
+        2 => (0usize..4).prop_map(Command::Resume),
         1 => any::<bool>().prop_map(Command::ModelEnd),
         4 => (0u8..7).prop_map(Command::Settle),
         1 => any::<bool>().prop_map(Command::Lose),
@@ -104,35 +152,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
-        let toolset = Tool::Toolset {
-            configs: Vec::new(),
-            default_config: ToolSwitch { enabled: true, permission_policy: None },
-        };
-        let custom = Tool::Custom {
-            name: "lookup".to_owned(),
-            description: "looks up".to_owned(),
-            input_schema: serde_json::json!({}),
-        };
-        let agent = agent(vec![toolset, custom]);
-        let pins = ExecutionPins {
-            principal_id: PrincipalId::from_bytes([2; 16]),
-            agent_id: agent.id,
-            agent_version: 1,
-            environment_id: EnvironmentId::from_bytes([3; 16]),
-            environment_revision: 1,
-            harness: "checkfu".to_owned(),
-            model_route: "scripted".to_owned(),
-            instructions_sha256: None,
-        };
-        let facts = Facts {
-            session_id: SessionId::from_bytes([4; 16]),
-            thread_id: ThreadId::from_bytes([5; 16]),
-            agent,
-            pins,
-            budget: None,
-            barred: None,
-        };
+    fn new(policies: Vec<policy::Sourced>) -> Self {
+        let mut facts = facts();
+        facts.policy.rules = policies;
         Self { facts, state: State::default(), log: Vec::new(), mint: Counter::default(), epoch: 0, now: 0 }
     }
 
@@ -160,7 +182,8 @@ impl World {
     fn report(&mut self, body: Body) -> Result<(), Problem> {
         let id = self.mint.event();
         let event = Appended { id, thread_id: None, model_request_id: None, body };
-        self.decide(|draft| append::append(draft, event, None).map(drop))
+        let proposal = Some(serde_json::json!({}));
+        self.decide(|draft| append::append(draft, event, None, proposal).map(drop))
     }
 
     fn claimed(&self) -> bool {
@@ -227,6 +250,12 @@ impl World {
                 let event_ids = self.state.waiting.iter().map(|input| input.id).collect();
                 self.report(Body::SessionInputProcessed { event_ids })
             }
+            Command::Resume(n) => {
+                let calls = &self.state.calls;
+                let Some(call) = calls.get(n % calls.len().max(1)) else { return Ok(()) };
+                let (tool_use_id, arguments_sha256) = (call.id, call.arguments_sha256.clone());
+                self.report(Body::AgentToolResumed { tool_use_id, arguments_sha256 })
+            }
             Command::ModelEnd(is_error) => {
                 let model_request_start_id = self.mint.event();
                 let (model_usage, is_error) = (ModelUsage::default(), *is_error);
@@ -262,7 +291,7 @@ impl World {
     fn assert_sound(&self) {
         assert_eq!(self.state, fold(&self.log), "the state does not follow from the log");
         let (mut epoch, mut ended) = (0, BTreeMap::new());
-        let mut results = BTreeMap::new();
+        let (mut results, mut approvals) = (BTreeMap::new(), BTreeMap::new());
         for (at, event) in self.log.iter().enumerate() {
             assert_eq!(event.seq, at as u64 + 1, "the log has a gap");
             match &event.body {
@@ -273,6 +302,24 @@ impl World {
                 }
                 Body::RunSettled(end) | Body::RunSuspended(end) => {
                     *ended.entry((event.run_id, end.epoch, event.body.kind())).or_insert(0) += 1;
+                }
+                Body::ActionApprovalPending(asked) => {
+                    assert!(
+                        approvals.insert(asked.approval_id, None).is_none(),
+                        "an approval was made twice"
+                    );
+                }
+                Body::ActionApprovalResolved(end) => {
+                    let was = approvals.insert(end.approval_id, Some(end.status));
+                    assert_eq!(was, Some(None), "an approval ended twice or was never made");
+                }
+                Body::AgentCustomToolUse { proposed_id, .. } => {
+                    let asked = approval_of(&self.log[..at], *proposed_id);
+                    let ended = asked.map(|approval| approvals[&approval]);
+                    assert!(
+                        ended.is_none_or(|status| status == Some(ApprovalStatus::Approved)),
+                        "the application sees a call that nobody approved"
+                    );
                 }
                 Body::AgentToolResult(result) => *results.entry(result.tool_use_id).or_insert(0) += 1,
                 Body::SessionStatusIdle { .. } => {
@@ -303,12 +350,19 @@ impl World {
     }
 }
 
+fn approval_of(log: &[Event], call: Option<EventId>) -> Option<ApprovalId> {
+    log.iter().find_map(|event| match &event.body {
+        Body::ActionApprovalPending(asked) if Some(asked.tool_use_id) == call => Some(asked.approval_id),
+        _ => None,
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
-    fn whatever_happens_the_invariants_hold(commands in proptest::collection::vec(command(), 1..60)) {
-        let mut world = World::new();
+    fn whatever_happens_the_invariants_hold(commands in proptest::collection::vec(command(), 1..60), asks: bool) {
+        let mut world = World::new(if asks { custom_asks() } else { Vec::new() });
         for command in &commands {
             world.act(command);
             world.assert_sound();

@@ -16,6 +16,7 @@ use checkfu_shared::{
     },
 };
 use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
 use std::collections::HashMap;
 
 type Logged = HashMap<u64, (EventId, String, Option<Decision>)>;
@@ -112,10 +113,10 @@ fn append(
     let acked = held.next_index + fresh.len() as u64;
     if !fresh.is_empty() {
         let metered = metered(tx, held.session, &fresh)?;
+        let proposals = proposals(tx, held.session, &fresh)?;
         let (made, _, hint) = loaded.decide(tx, cx.now, |draft| {
-            let pairs = fresh.into_iter().zip(metered);
-            pairs
-                .map(|(event, usage)| domain::append::append(draft, event, usage))
+            let told = fresh.into_iter().zip(metered).zip(proposals);
+            told.map(|((event, usage), proposal)| domain::append::append(draft, event, usage, proposal))
                 .collect::<Result<Vec<_>, _>>()
         })?;
         cx.hints.push(hint);
@@ -182,6 +183,23 @@ fn metered(
         metered.push(usage.map(|text| serde_json::from_str(&text)).transpose()?);
     }
     Ok(metered)
+}
+
+/// The frozen arguments of the calls that this batch resumes and that an approval was made of.
+fn proposals(tx: &Connection, session: i64, events: &[Appended]) -> Result<Vec<Option<Value>>, store::Error> {
+    let mut select =
+        tx.prepare_cached("select arguments from action_approvals where session = ?1 and tool_use_id = ?2")?;
+    let mut found = Vec::with_capacity(events.len());
+    for event in events {
+        let arguments: Option<String> = match &event.body {
+            Body::AgentToolResumed { tool_use_id, .. } => {
+                select.query_row(params![session, tool_use_id.to_string()], |row| row.get(0)).optional()?
+            }
+            _ => None,
+        };
+        found.push(arguments.map(|text| serde_json::from_str(&text)).transpose()?);
+    }
+    Ok(found)
 }
 
 fn misfit(misfit: Misfit) -> Problem {

@@ -5,6 +5,7 @@ use checkfu_shared::protocol::append::hex;
 use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
+    signature::Ed25519KeyPair,
 };
 use std::{
     fs::{self, File, OpenOptions},
@@ -59,6 +60,16 @@ impl ServerKey {
     pub(super) fn verifies(&self, purpose: &str, text: &str, signature: &str) -> bool {
         let Some(bytes) = unhex(signature) else { return false };
         hmac::verify(&self.key, format!("{purpose}|{text}").as_bytes(), &bytes).is_ok()
+    }
+
+    /// The Ed25519 key that signs exports and checkpoints of the audit; it follows from the server key, so it is never stored.
+    ///
+    /// # Errors
+    /// When the signing library refuses the seed, which it does of none with 32 bytes.
+    pub(super) fn signer(&self) -> io::Result<Ed25519KeyPair> {
+        let seed = hmac::sign(&self.key, b"signer|ed25519");
+        Ed25519KeyPair::from_seed_unchecked(seed.as_ref())
+            .map_err(|_| io::Error::other("the seed is refused"))
     }
 
     /// Fresh random bytes.

@@ -1,7 +1,7 @@
 //! Loading a session's state and committing a decision: events, state, runs and the queue move in one transaction.
 //! The one place that writes events.
 
-use super::admission;
+use super::{admission, governance};
 use crate::{
     domain::{
         draft::{Decided, Draft, Facts, FreshIds},
@@ -166,6 +166,7 @@ impl Loaded {
                 instructions_sha256: definition.instructions.as_ref().map(|text| sha256_hex(text.as_bytes())),
             },
             budget: self.changeable.budget.clone(),
+            policy: governance::context(conn, self, now)?,
             barred: admission::barred(conn, self, now)?,
         })
     }
@@ -215,6 +216,7 @@ impl Loaded {
     fn commit(&mut self, tx: &Connection, now: Timestamp, decided: &Decided) -> Result<Hint, store::Error> {
         let run_before = self.state.run.as_ref().map(|run| run.record.id);
         append(tx, self.key, &decided.events)?;
+        governance::record(tx, self, now, decided)?;
         stamp_processed(tx, self.key, now, &decided.processed)?;
         for run in &decided.runs {
             tx.prepare_cached(

@@ -1,7 +1,7 @@
 //! The verbs of the public API on sessions: create, say something, change, archive, delete.
 
 use super::{
-    Engine, admission,
+    Engine, admission, approvals,
     log::{self, Changeable, Definition, Loaded},
     replay,
 };
@@ -11,13 +11,15 @@ use crate::{
     store,
 };
 use checkfu_shared::{
+    agent::Agent,
     event::{Body, Event},
     id::{SessionId, ThreadId, WorkspaceId},
     problem::{Code, Problem},
+    protocol::append::sha256_hex,
     time::Timestamp,
 };
 use rusqlite::{Connection, params};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 impl Engine {
     /// Makes a session; with `replay`, a repetition gets the first answer.
@@ -63,6 +65,11 @@ impl Engine {
                 return Ok(answer);
             }
             let mut loaded = log::load_own(tx, workspace, session)?;
+            for input in &inputs {
+                if let Body::UserToolConfirmation(answer) = &input.body {
+                    approvals::check_confirmation(tx, &loaded, answer, input.authored_by, cx.now)?;
+                }
+            }
             let ((), events, hint) = loaded.decide(tx, cx.now, |draft| input::send(draft, inputs))?;
             cx.hints.push(hint);
             let echoes: Vec<Event> = events.into_iter().filter(|event| event.body.is_input()).collect();
@@ -97,6 +104,45 @@ impl Engine {
                 })?;
                 cx.hints.push(hint);
             }
+            Ok(loaded.record())
+        })
+        .await
+    }
+
+    /// Gives a session that has no run another choice of its release's tools; admitted anew, and logged as
+    /// `session.updated` with the digest of the release before and after.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`], [`Code::Archived`], [`Code::InvalidState`] while it has a run, [`Code::PermissionDenied`].
+    pub async fn select(
+        &self,
+        workspace: WorkspaceId,
+        session: SessionId,
+        agent: Agent,
+    ) -> Result<SessionRecord, Problem> {
+        self.change(move |tx, cx| {
+            let mut loaded = log::load_own(tx, workspace, session)?;
+            if loaded.archived_at.is_some() {
+                return Err(Problem::new(Code::Archived, "The session is archived and takes no changes.").into());
+            }
+            if loaded.state.run.is_some() {
+                let message = "The session has a run that is not over. Let it end, or interrupt it, before choosing tools.";
+                return Err(Problem::new(Code::InvalidState, message).into());
+            }
+            if let Some(reason) = admission::barred(tx, &loaded, cx.now)? {
+                return Err(Problem::new(Code::PermissionDenied, reason).into());
+            }
+            let (before, after) = (release(&loaded.definition.agent)?, release(&agent)?);
+            let mut changed = Map::new();
+            changed.insert("agent".to_owned(), serde_json::to_value(&agent)?);
+            changed.insert("release".to_owned(), json!({"before_sha256": before, "after_sha256": after}));
+            loaded.definition.agent = agent;
+            store_members(tx, &loaded)?;
+            let ((), _, hint) = loaded.decide(tx, cx.now, |draft| {
+                draft.emit(Body::SessionUpdated { changed });
+                Ok(())
+            })?;
+            cx.hints.push(hint);
             Ok(loaded.record())
         })
         .await
@@ -152,6 +198,11 @@ impl Engine {
         })
         .await
     }
+}
+
+/// The digest by which two releases are told apart.
+fn release(agent: &Agent) -> Result<String, store::Error> {
+    Ok(sha256_hex(&serde_json::to_vec(agent)?))
 }
 
 /// Has the runner that holds the session's sandbox told to remove it; whether there is one to tell.

@@ -142,7 +142,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn any(&self, sql: &'static str, at: i64) -> Result<bool, Problem> {
+    pub(super) async fn any(&self, sql: &'static str, at: i64) -> Result<bool, Problem> {
         Ok(self
             .store()
             .read(move |conn| Ok(conn.prepare_cached(sql)?.query_row([at], |row| row.get(0))?))

@@ -1,5 +1,6 @@
 //! The engine over a real store and a clock that the test moves.
 
+mod approvals;
 mod claims;
 mod governance;
 mod log;

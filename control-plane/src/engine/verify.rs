@@ -7,7 +7,7 @@ use crate::{
     store::{self, Store},
 };
 use checkfu_shared::{
-    event::{Body, Event, OutputCaptured},
+    event::{ApprovalStatus, Body, Event, OutputCaptured},
     id::SessionId,
     problem::Problem,
 };
@@ -62,6 +62,7 @@ struct Told {
     state: State,
     runs: BTreeMap<String, RunRecord>,
     files: BTreeMap<String, OutputCaptured>,
+    approvals: BTreeMap<String, String>,
     epoch: u64,
     gaps: Vec<String>,
     count: u64,
@@ -86,6 +87,7 @@ fn session(conn: &Connection, key: i64) -> Result<(u64, Vec<Difference>), store:
     compare(state.settled_epoch == stored.settled_epoch, "the settled epoch");
     compare(told.epoch <= loaded.epoch, "the epoch");
     compare(runs(conn, key)? == told.runs, "a run's record");
+    compare(approvals(conn, key)? == told.approvals, "the status of an approval");
     compare(files(conn, loaded.id)? == told.files, "the list of files");
     let differences = whats.into_iter().map(|what| Difference { session_id: loaded.id, what }).collect();
     Ok((told.count, differences))
@@ -107,6 +109,13 @@ fn read(conn: &Connection, session: SessionId) -> Result<Told, store::Error> {
             told.count += 1;
             match &event.body {
                 Body::RunClaimed(claimed) => told.epoch = told.epoch.max(claimed.epoch),
+                Body::ActionApprovalPending(asked) => {
+                    let pending = ApprovalStatus::Pending.as_str().to_owned();
+                    told.approvals.insert(asked.approval_id.to_string(), pending);
+                }
+                Body::ActionApprovalResolved(end) => {
+                    told.approvals.insert(end.approval_id.to_string(), end.status.as_str().to_owned());
+                }
                 Body::SessionOutputCaptured(file) => {
                     told.files.insert(file.path.clone(), file.clone());
                 }
@@ -129,6 +138,12 @@ fn runs(conn: &Connection, key: i64) -> Result<BTreeMap<String, RunRecord>, stor
         Ok((id, serde_json::from_str(&record)?))
     })
     .collect()
+}
+
+fn approvals(conn: &Connection, key: i64) -> Result<BTreeMap<String, String>, store::Error> {
+    let mut statement = conn.prepare_cached("select id, status from action_approvals where session = ?1")?;
+    let rows = statement.query_map([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn files(conn: &Connection, session: SessionId) -> Result<BTreeMap<String, OutputCaptured>, store::Error> {

@@ -7,8 +7,8 @@ use axum::{
 };
 use checkfu_shared::{
     id::{
-        self, AgentId, AssignmentId, EnvironmentId, KeyId, PairingId, PrincipalId, RunnerId, SessionId,
-        ThreadId,
+        self, AgentId, ApprovalId, AssignmentId, DeploymentId, EnvironmentId, KeyId, PairingId, PolicyId,
+        PrincipalId, RunnerId, SessionId, StandingId, ThreadId,
     },
     problem::{Code, Problem},
 };
@@ -35,6 +35,10 @@ in_path! {
     PairingId "pairing";
     AssignmentId "assignment";
     Member "member";
+    PolicyId "policy";
+    ApprovalId "approval";
+    StandingId "standing";
+    DeploymentId "deployment";
 }
 
 /// A second principal on a path.

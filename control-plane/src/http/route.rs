@@ -6,12 +6,15 @@ use super::{
     auth::{self, Caller},
     reply::{self, Refusal},
 };
-use crate::domain::grant::{self, Kind, Permission};
+use crate::{
+    audit::{self, Act, Outcome},
+    domain::grant::{self, Kind, Permission},
+};
 use axum::{
     Router,
     extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
     handler::Handler,
-    http::{HeaderValue, Method, header, request::Parts},
+    http::{HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
@@ -180,9 +183,38 @@ async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Respons
     let guard = row(method).or_else(|| if method == Method::HEAD { row(&Method::GET) } else { None });
     let Some(guard) = guard else { return not_allowed(request, rows).await };
     let (mut parts, body) = request.into_parts();
-    match admit(&gate.plane, guard, &mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(problem) => Refusal(problem).into_response(),
+    let admitted = admit(&gate.plane, guard, &mut parts).await;
+    let act = parts.extensions.get::<Caller>().map(|caller| Act {
+        workspace: caller.workspace_id,
+        actor: caller.principal_id,
+        action: format!("{} {}", parts.method, matched.unwrap_or_default()),
+        resource: parts.uri.path().to_owned(),
+        request: caller.request_id,
+    });
+    let changes = !parts.method.is_safe();
+    let response = match (admitted, &act) {
+        (Err(problem), _) => Refusal(problem).into_response(),
+        (Ok(()), Some(act)) if changes => {
+            audit::ACT.scope(act.clone(), next.run(Request::from_parts(parts, body))).await
+        }
+        (Ok(()), _) => next.run(Request::from_parts(parts, body)).await,
+    };
+    match act {
+        Some(act) if response.status() == StatusCode::FORBIDDEN => {
+            note_denial(&gate.plane, act, response).await
+        }
+        _ => response,
+    }
+}
+
+/// A denial is on record before the caller hears of it.
+async fn note_denial(plane: &Plane, act: Act, response: Response) -> Response {
+    let now = plane.clock.now();
+    let noted =
+        plane.store.write(move |tx| audit::append(tx, act.workspace, now, act.entry(Outcome::Denied, None)));
+    match noted.await {
+        Ok(()) => response,
+        Err(error) => Refusal(error.into()).into_response(),
     }
 }
 
@@ -219,9 +251,9 @@ async fn admit(plane: &Plane, guard: Guard, parts: &mut Parts) -> Result<(), Pro
         Guard::Key(permission, on) => {
             let caller = auth::caller(plane, parts).await?;
             let params = RawPathParams::from_request_parts(parts, plane).await;
-            covers(&caller, permission, on, params.ok().as_ref())?;
-            parts.extensions.insert(caller);
-            Ok(())
+            // Who was refused is on record too.
+            parts.extensions.insert(caller.clone());
+            covers(&caller, permission, on, params.ok().as_ref())
         }
     }
 }

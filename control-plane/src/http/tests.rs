@@ -1,11 +1,13 @@
 //! The API over a real store in a temporary directory, asked through the router itself.
 
 mod agents;
+mod audit;
 mod authority;
 mod basics;
 mod environments;
 mod files;
 mod hostile;
+mod policies;
 mod runners;
 mod sessions;
 mod sockets;

@@ -31,7 +31,8 @@ fn record(row: &Row<'_>) -> rusqlite::Result<EnvironmentRecord> {
     })
 }
 
-fn find(
+/// Reads one revision, the newest by default.
+pub(super) fn find(
     connection: &Connection,
     workspace: WorkspaceId,
     id: EnvironmentId,

@@ -6,6 +6,7 @@ use super::{
     principals,
 };
 use crate::{
+    audit,
     domain::grant::{Grants, Role},
     http::path::not_found,
     store,
@@ -281,12 +282,13 @@ impl Registry {
         once: Once,
         now: Timestamp,
     ) -> Result<Value, Problem> {
-        let key = Self::mint_key()?;
+        let (key, act) = (Self::mint_key()?, audit::current());
         let work = move |tx: &rusqlite::Transaction<'_>| {
             if let Some(reply) = once.find(tx, now)? {
                 return Ok(serde_json::from_str(&reply)?);
             }
             let mut wire = insert(tx, workspace, new, &key, now)?.wire();
+            audit::note(tx, act.as_ref(), now, Some(sha256_hex(wire.to_string().as_bytes())))?;
             once.keep(tx, now, &wire.to_string())?;
             wire["key"] = key.reveal().into();
             Ok(wire)

@@ -97,3 +97,15 @@ pub(crate) fn remove(
     }
     Ok(wire(group_id, member))
 }
+/// The groups that a principal is in.
+///
+/// # Errors
+/// The database's own failures.
+pub(crate) fn groups(connection: &Connection, member: PrincipalId) -> Result<Vec<PrincipalId>, store::Error> {
+    let mut statement = connection.prepare_cached(
+        "select group_id from group_members m join principals p on p.id = m.group_id
+          where m.member_id = ?1 and p.archived_at is null order by group_id",
+    )?;
+    let rows = statement.query_map([member.to_string()], |row| super::parsed(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -8,6 +8,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_registry.sql"),
     include_str!("migrations/0003_disposals.sql"),
     include_str!("migrations/0004_governance.sql"),
+    include_str!("migrations/0005_approvals.sql"),
+    include_str!("migrations/0006_deployments.sql"),
 ];
 
 /// Brings the database up to date; each migration is one transaction.

@@ -43,7 +43,12 @@ fn describe() -> Value {
         ("memory_stores", false),
         ("automations", false),
         ("webhooks", false),
-        ("action_policies", false),
+        ("agent_deployments", true),
+        ("permission_assignments", true),
+        ("action_policies", true),
+        ("action_approvals", true),
+        ("standing_approvals", true),
+        ("audit", true),
         ("environment_retention", false),
     ]
     .into_iter()

@@ -5,6 +5,7 @@ mod change;
 mod draft;
 mod list;
 mod narrow;
+mod selection;
 pub(super) mod wire;
 
 use crate::{
@@ -37,6 +38,7 @@ pub(crate) fn routes() -> Routes {
         .post("/v1/sessions/{session}", Guard::named(Write, Session, "session"), update)
         .delete("/v1/sessions/{session}", Guard::named(Write, Session, "session"), delete)
         .post("/v1/sessions/{session}/archive", Guard::named(Write, Session, "session"), archive)
+        .post("/v1/sessions/{session}/selection", Guard::named(Write, Session, "session"), selection::select)
         .get("/v1/sessions/{session}/runs", Guard::named(Read, Session, "session"), runs)
         .get("/v1/sessions/{session}/resources", Guard::named(Read, Session, "session"), resources)
 }

@@ -41,6 +41,7 @@ async fn ids(bench: &Bench) -> BTreeMap<&'static str, String> {
     let keys = bench.get("/v1/api-keys?limit=1").await.ok();
     let says = json!({"subject": principal, "permission": "read", "resource": {"kind": "*", "id_glob": "*"}});
     let assignment = bench.post("/v1/permission-assignments", says).await.ok();
+    let policy = bench.post("/v1/action-policies", policies::asks("spare", "bash")).await.ok();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("agent", agent),
@@ -51,6 +52,10 @@ async fn ids(bench: &Bench) -> BTreeMap<&'static str, String> {
         ("principal", principal),
         ("key", text(&keys["data"][0]["id"])),
         ("assignment", text(&assignment["id"])),
+        ("policy", text(&policy["id"])),
+        ("approval", "appr_00000000000000000000000000000000".to_owned()),
+        ("standing", "stnd_00000000000000000000000000000000".to_owned()),
+        ("deployment", "adep_00000000000000000000000000000000".to_owned()),
         ("runner", "rnr_00000000000000000000000000000000".to_owned()),
     ])
 }
@@ -117,6 +122,11 @@ async fn ids_of_another_workspace_are_not_found_by_any_route() {
         let body = match (row.method.as_str(), row.path.as_str()) {
             ("POST", "/v1/sessions/{session}/events") => json!({"events": [sessions::text("hi")]}),
             ("POST", "/v1/principals/{principal}/members") => json!({"principal": ids["principal"]}),
+            ("POST", "/v1/action-policies/{policy}") => policies::asks("x", "bash"),
+            ("POST", "/v1/action-approvals/{approval}/responses") => json!({"decision": "approve"}),
+            ("POST", "/v1/action-approvals/{approval}/response-tokens") => {
+                json!({"principal": ids["principal"]})
+            }
             _ => json!({}),
         };
         let body = (row.method != Method::GET).then_some(body);

@@ -321,3 +321,39 @@ async fn overrides_narrow_a_session_only() {
     make(wide).await.refused(400, "invalid_request");
     assert_eq!(make(json!([])).await.ok()["agent"]["tools"], json!([]));
 }
+
+#[tokio::test]
+async fn a_session_of_a_deployment_runs_what_was_pinned_whatever_changed_since() {
+    let bench = Bench::new().await;
+    let (agent, environment) = ground(&bench).await;
+    let body = json!({"name": "stable", "agent": {"id": agent}, "environment_id": environment});
+    let made = bench.post("/v1/agent-deployments", body.clone()).await.ok();
+    assert_eq!((&made["agent"]["version"], &made["environment_revision"]), (&json!(1), &json!(1)));
+    bench.post("/v1/agent-deployments", body).await.refused(409, "conflict");
+    bench.post(&format!("/v1/agents/{agent}"), json!({"version": 1, "name": "changed"})).await.ok();
+    let config = json!({"config": {"type": "self_hosted", "image": "other"}});
+    bench.post(&format!("/v1/environments/{environment}"), config).await.ok();
+    let of = |more: Value| {
+        let mut body = json!({"agent_deployment_id": made["id"]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let more = json!({"instructions": "Be terse.", "initial_events": [text("go")]});
+    let session = bench.post("/v1/sessions", of(more)).await.ok();
+    assert_eq!((&session["agent"]["version"], &session["agent"]["name"]), (&json!(1), &json!("a")));
+    let runs = bench.get(&format!("/v1/sessions/{}/runs", session["id"].as_str().unwrap())).await.ok();
+    let pins = &runs["data"][0]["execution_pins"];
+    assert_eq!((&pins["environment_revision"], &pins["harness"]), (&json!(1), &json!("checkfu")));
+    assert!(pins["instructions_sha256"].is_string());
+    for (more, code) in [
+        (json!({"agent": agent}), "invalid_request"),
+        (json!({"environment_id": environment}), "invalid_request"),
+        (json!({"instructions": "x".repeat((64 << 10) + 1)}), "invalid_request"),
+    ] {
+        bench.post("/v1/sessions", of(more)).await.refused(400, code);
+    }
+    let path = format!("/v1/agent-deployments/{}", made["id"].as_str().unwrap());
+    bench.post(&format!("{path}/archive"), json!({})).await.ok();
+    bench.post("/v1/sessions", of(json!({}))).await.refused(400, "archived");
+    assert_eq!(bench.get(&path).await.ok()["name"], "stable");
+}

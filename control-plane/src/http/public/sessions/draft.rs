@@ -10,11 +10,12 @@ use crate::{
         fields::{Fields, unsupported, wrong},
         public::{events::inputs, metadata},
     },
+    registry::DeploymentRecord,
 };
 use checkfu_shared::{
     agent::{Agent, Tool},
     event::{Cause, CauseKind},
-    id::{AgentId, EnvironmentId, PrincipalId, VaultId},
+    id::{AgentId, DeploymentId, EnvironmentId, PrincipalId, VaultId},
     problem::{Code, Problem},
 };
 use serde_json::{Map, Value};
@@ -31,8 +32,13 @@ pub(crate) async fn create(
     mut fields: Fields,
 ) -> Result<NewSession, Problem> {
     let principal_id = principal(plane, caller, &mut fields).await?;
-    let (agent, instructions) = agent(plane, caller, &mut fields).await?;
-    let (environment_id, environment_revision, environment) = environment(plane, caller, &mut fields).await?;
+    let deployment = deployment(plane, caller, &mut fields).await?;
+    let (agent, instructions) = match &deployment {
+        Some(deployment) => deployed(plane, caller, &mut fields, deployment).await?,
+        None => agent(plane, caller, &mut fields).await?,
+    };
+    let (environment_id, environment_revision, environment) =
+        environment(plane, caller, &mut fields, deployment.as_ref()).await?;
     let title = fields.bounded_text("title", TITLE_CHARS_MAX)?;
     let pairs = metadata::create(&mut fields)?;
     let budget =
@@ -68,10 +74,6 @@ fn not_there_yet(fields: &mut Fields) -> Result<(), Problem> {
     };
     refuse(fields, "resources", "Files, repositories and memory stores")?;
     refuse(fields, "vault_ids", "Vaults")?;
-    if fields.value("agent_deployment_id").is_some() {
-        let message = "Deployments are not there yet. Name `agent` and `environment_id`.";
-        return Err(unsupported("agent_deployment_id", message));
-    }
     Ok(())
 }
 
@@ -84,6 +86,49 @@ async fn principal(plane: &Plane, caller: &Caller, fields: &mut Fields) -> Resul
             plane.registry.acting_principal(caller.workspace_id, principal).await.map(|found| found.id)
         }
     }
+}
+
+/// The deployment that the session is to be one of.
+async fn deployment(
+    plane: &Plane,
+    caller: &Caller,
+    fields: &mut Fields,
+) -> Result<Option<DeploymentRecord>, Problem> {
+    const FIELD: &str = "agent_deployment_id";
+    let Some(id) = fields.id::<DeploymentId>(FIELD)? else { return Ok(None) };
+    if let Some(other) = ["agent", "environment_id"].into_iter().find(|name| fields.has(name)) {
+        return Err(wrong(other, "is pinned by the deployment; leave it out, or name no deployment"));
+    }
+    let found = plane.registry.deployment(caller.workspace_id, id).await?.ok_or_else(|| {
+        let message = format!("There is no deployment {id} in this workspace. Check `{FIELD}`.");
+        Problem::new(Code::UnknownReference, message).with("field", FIELD)
+    })?;
+    if found.archived_at.is_some() {
+        let message =
+            format!("The deployment {id} is archived and takes no new sessions. Choose another one.");
+        return Err(Problem::new(Code::Archived, message).with("field", FIELD));
+    }
+    Ok(Some(found))
+}
+
+/// The agent as deployed, with the session's own choice of tools and its instructions.
+async fn deployed(
+    plane: &Plane,
+    caller: &Caller,
+    fields: &mut Fields,
+    deployment: &DeploymentRecord,
+) -> Result<(Agent, Option<String>), Problem> {
+    let version = Some(deployment.agent_version);
+    let found = plane.registry.agent(caller.workspace_id, deployment.agent_id, version).await?;
+    let found = found.filter(|agent| agent.archived_at.is_none()).ok_or_else(|| {
+        let message = "The agent of this deployment is archived. Choose another deployment.";
+        Problem::new(Code::Archived, message).with("field", "agent_deployment_id")
+    })?;
+    let mut agent = found.snapshot();
+    narrow::select(fields, &mut agent)?;
+    let instructions = narrow::instructions_named(fields, "instructions", &mut agent)?;
+    runnable(&agent)?;
+    Ok((agent, instructions))
 }
 
 async fn agent(
@@ -154,10 +199,16 @@ async fn environment(
     plane: &Plane,
     caller: &Caller,
     fields: &mut Fields,
+    deployment: Option<&DeploymentRecord>,
 ) -> Result<(EnvironmentId, u32, checkfu_shared::environment::Spec), Problem> {
-    let id = fields.id::<EnvironmentId>("environment_id")?;
-    let id = id.ok_or_else(|| wrong("environment_id", "is required"))?;
-    let found = plane.registry.environment(caller.workspace_id, id, None).await?.ok_or_else(|| {
+    let (id, revision) = match deployment {
+        Some(pinned) => (pinned.environment_id, Some(pinned.environment_revision)),
+        None => {
+            let id = fields.id::<EnvironmentId>("environment_id")?;
+            (id.ok_or_else(|| wrong("environment_id", "is required"))?, None)
+        }
+    };
+    let found = plane.registry.environment(caller.workspace_id, id, revision).await?.ok_or_else(|| {
         let message = format!("There is no environment {id} in this workspace. Check `environment_id`.");
         Problem::new(Code::UnknownReference, message).with("field", "environment_id")
     })?;

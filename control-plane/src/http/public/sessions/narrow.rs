@@ -30,19 +30,36 @@ pub(crate) fn apply(fields: &mut Fields, agent: &mut Agent) -> Result<Option<Str
         let message = "Choosing among skills is not there yet. Leave `skills` out.";
         return Err(unsupported(&fields.path("skills"), message));
     }
+    select(fields, agent)?;
+    instructions_named(fields, "system", agent)
+}
+
+/// Applies a choice among the agent's tools; without one the agent keeps all of them.
+///
+/// # Errors
+/// A refusal naming the tool that would add capability.
+pub(crate) fn select(fields: &mut Fields, agent: &mut Agent) -> Result<(), Problem> {
     let path = fields.path("tools");
     if let Some(tools) = agents::take_tools(fields)? {
         agent.tools = narrowed(agent, &tools, &path)?;
     }
-    instructions(fields, agent)
+    Ok(())
 }
 
-fn instructions(fields: &mut Fields, agent: &mut Agent) -> Result<Option<String>, Problem> {
-    if !fields.has("system") {
+/// Takes what replaces the system prompt, from the member of this name.
+///
+/// # Errors
+/// A refusal of a text that is too long.
+pub(crate) fn instructions_named(
+    fields: &mut Fields,
+    name: &str,
+    agent: &mut Agent,
+) -> Result<Option<String>, Problem> {
+    if !fields.has(name) {
         return Ok(None);
     }
-    let path = fields.path("system");
-    match fields.text("system")?.filter(|text| !text.is_empty()) {
+    let path = fields.path(name);
+    match fields.text(name)?.filter(|text| !text.is_empty()) {
         Some(text) if text.len() > INSTRUCTIONS_BYTES_MAX => {
             Err(wrong(&path, &format!("must have at most {INSTRUCTIONS_BYTES_MAX} bytes")))
         }
