@@ -89,20 +89,21 @@ impl Engine {
         }
     }
 
-    /// Pauses a container; one that is paused already stays so.
-    pub(super) async fn pause(&self, name: &str) -> Result<(), Error> {
+    /// Pauses a container; one that is paused already stays so. Whether the daemon says that this changed anything.
+    pub(super) async fn pause(&self, name: &str) -> Result<bool, Error> {
         settled(self.client.pause_container(name).await, "is already paused", "pause a sandbox")
     }
 
-    /// Lets a paused container go on; one that is not paused stays so.
-    pub(super) async fn unpause(&self, name: &str) -> Result<(), Error> {
+    /// Lets a paused container go on; one that is not paused stays so. Whether the daemon says that this changed
+    /// anything.
+    pub(super) async fn unpause(&self, name: &str) -> Result<bool, Error> {
         settled(self.client.unpause_container(name).await, "is not paused", "unpause a sandbox")
     }
 
     /// Kills a container's processes; its files stay.
     pub(super) async fn kill(&self, name: &str) -> Result<(), Error> {
         let killed = self.client.kill_container(name, None::<query::KillContainerOptions>).await;
-        settled(killed, "is not running", "stop a sandbox")
+        settled(killed, "is not running", "stop a sandbox").map(|_was_running| ())
     }
 
     /// Removes a container by force; one that is gone counts as removed.
@@ -183,16 +184,17 @@ fn absent<T>(answer: Result<T, Fault>, action: &'static str) -> Result<Option<T>
     }
 }
 
-/// 304 and 409 say that the container is already as asked, or that it cannot be; only the words tell which.
-fn settled(answer: Result<(), Fault>, already: &str, action: &'static str) -> Result<(), Error> {
+/// 304 and 409 say that the container is already as asked, or that it cannot be; only the words tell which. Whether
+/// it was otherwise before.
+fn settled(answer: Result<(), Fault>, already: &str, action: &'static str) -> Result<bool, Error> {
     match answer {
         Err(Fault::DockerResponseServerError { status_code: 404, .. }) => Err(Error::Lost),
         Err(Fault::DockerResponseServerError { message, .. })
             if message.to_ascii_lowercase().contains(already) =>
         {
-            Ok(())
+            Ok(false)
         }
-        answer => answer.map_err(|error| fault(action, error)),
+        answer => answer.map(|()| true).map_err(|error| fault(action, error)),
     }
 }
 
@@ -223,7 +225,9 @@ mod tests {
         let conflict = |message: &str| {
             Err(Fault::DockerResponseServerError { status_code: 409, message: message.to_owned() })
         };
-        assert!(settled(conflict("Container x is already paused"), "is already paused", "pause").is_ok());
+        let paused = settled(conflict("Container x is already paused"), "is already paused", "pause");
+        assert!(matches!(paused, Ok(false)));
+        assert!(matches!(settled(Ok(()), "is already paused", "pause"), Ok(true)));
         assert!(settled(conflict("cannot pause: cgroups"), "is already paused", "pause").is_err());
     }
 

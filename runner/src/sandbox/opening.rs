@@ -124,7 +124,12 @@ impl Docker {
         tasks.spawn(link::own(line, attached));
         let sandbox = Sandbox {
             session: open.session_id,
-            hold: Hold::new(self.inner.engine.clone(), name.clone(), self.inner.tasks.clone()),
+            hold: Hold::new(
+                self.inner.engine.clone(),
+                name.clone(),
+                self.inner.tasks.clone(),
+                closed.clone(),
+            ),
             name,
             engine: self.inner.engine.clone(),
             commands,
@@ -133,6 +138,9 @@ impl Docker {
             proxy,
             tasks: tasks.clone(),
         };
+        if how == How::Adopted {
+            sandbox.hold.doubt();
+        }
         match sandbox.ready().await {
             Err(Error::Lost) if how != How::Adopted => return Err(Error::ToolboxEnded),
             ready => ready?,

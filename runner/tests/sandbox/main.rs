@@ -7,4 +7,5 @@ mod captures;
 mod confinement;
 mod lifecycle;
 mod network;
+mod relay;
 mod rig;

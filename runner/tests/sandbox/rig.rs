@@ -1,5 +1,6 @@
 //! What the tests share: a Docker handle with an instance of its own, and the end of everything it made.
 
+use crate::relay::Relay;
 use checkfu_runner::sandbox::{
     Config, DEFAULT_IMAGE, Docker, Error, Known, Open, Opened, Request, Sandbox, egress::Reach,
     spec::LABEL_INSTANCE,
@@ -61,6 +62,15 @@ impl Rig {
     pub(crate) async fn reconnect(&mut self) {
         self.docker.close().await;
         self.docker = Docker::connect(self.config.clone()).await.unwrap();
+    }
+
+    /// Speaks with the daemon through a relay from now on.
+    pub(crate) async fn through_a_relay(&mut self) -> Relay {
+        let socket = self.directory.path().join("relay.sock");
+        let relay = Relay::listen(&socket);
+        self.config.socket = Some(socket);
+        self.reconnect().await;
+        relay
     }
 
     pub(crate) fn request(&self, spec: Spec, epoch: u64) -> Open {
