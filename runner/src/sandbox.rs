@@ -12,6 +12,7 @@ mod image;
 mod layout;
 mod link;
 mod opening;
+mod packages;
 pub mod preflight;
 pub mod reaper;
 pub mod spec;
@@ -23,7 +24,7 @@ pub use reaper::{Listed, Reaped};
 use checkfu_shared::{environment, id::SessionId, time::Clock};
 pub(crate) use engine::Engine;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicBool},
 };
@@ -111,6 +112,10 @@ struct Inner {
     config: Config,
     slots: Mutex<HashMap<SessionId, Slot>>,
     tasks: TaskTracker,
+    /// One installation of packages at a time.
+    installs: tokio::sync::Mutex<()>,
+    /// Sandboxes of our own making that belong to no session.
+    unlisted: Mutex<HashSet<SessionId>>,
     since: Instant,
     /// Set once the daemon has refused to give a sandbox more open files than it has itself.
     few_files: AtomicBool,
@@ -138,6 +143,8 @@ impl Docker {
                 config,
                 slots,
                 tasks: TaskTracker::new(),
+                installs: tokio::sync::Mutex::default(),
+                unlisted: Mutex::default(),
                 since: Instant::now(),
                 few_files: AtomicBool::new(false),
             }),
@@ -171,6 +178,16 @@ impl Docker {
         self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unlisted(&self) -> std::sync::MutexGuard<'_, HashSet<SessionId>> {
+        self.inner.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a sandbox out of every list until the guard is dropped.
+    fn unlist(&self, session: SessionId) -> impl Drop + Send + use<> {
+        self.unlisted().insert(session);
+        Unlisted { docker: self.clone(), session }
+    }
+
     /// The lock that keeps two changes of one session's container apart.
     fn gate(&self, session: SessionId) -> Arc<tokio::sync::Mutex<()>> {
         let mut slots = self.slots();
@@ -189,5 +206,16 @@ impl Docker {
         if let Some(live) = live {
             live.close().await;
         }
+    }
+}
+
+struct Unlisted {
+    docker: Docker,
+    session: SessionId,
+}
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        self.docker.unlisted().remove(&self.session);
     }
 }

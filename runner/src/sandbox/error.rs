@@ -86,6 +86,17 @@ pub enum Error {
         /// How long was waited.
         seconds: u64,
     },
+    /// An environment's packages could not be installed.
+    #[error(
+        "{installer} could not install the environment's packages; correct their names, or let the environment reach \
+             where they come from. It ended with: {said}"
+    )]
+    Packages {
+        /// Which installer.
+        installer: &'static str,
+        /// Its last words.
+        said: String,
+    },
     /// A container that is not ours has our name.
     #[error("a container named {name} exists and is not this session's; rename or remove it")]
     NameTaken {

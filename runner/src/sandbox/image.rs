@@ -30,7 +30,8 @@ impl Engine {
         self.local_image(reference).await?.ok_or_else(|| Error::ImageNotFound { image: reference.to_owned() })
     }
 
-    async fn local_image(&self, reference: &str) -> Result<Option<Image>, Error> {
+    /// The image of this reference, when it is here.
+    pub(super) async fn local_image(&self, reference: &str) -> Result<Option<Image>, Error> {
         match self.client.inspect_image(reference).await {
             Ok(found) => Ok(Some(Image {
                 id: found.id.unwrap_or_default(),

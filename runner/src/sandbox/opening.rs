@@ -197,6 +197,7 @@ impl Docker {
     async fn create(&self, open: &Open, name: &str) -> Result<(Image, AttachContainerResults), Error> {
         let reference = open.spec.image.as_deref().unwrap_or(&self.inner.config.default_image);
         let image = self.inner.engine.image(reference).await?;
+        let image = self.with_packages(open, image).await?;
         let few_files = self.inner.few_files.load(Ordering::Relaxed);
         match self.create_from(open, name, &image, few_files).await {
             Err(error) if exceeds_limit(&error) && !few_files => {
@@ -255,7 +256,7 @@ impl Docker {
         // A twin that is never started has the same volumes and takes the archive.
         let twin = spec::twin_name(name);
         let reference = open.spec.image.as_deref().unwrap_or(&self.inner.config.default_image);
-        let image = engine.image(reference).await?;
+        let image = self.with_packages(open, engine.image(reference).await?).await?;
         engine.remove(&twin).await?;
         engine.create(&twin, spec::writable(self.body(open, &image, true))).await?;
         let put = engine.put(&twin, "/", archive).await;

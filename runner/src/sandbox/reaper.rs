@@ -91,7 +91,9 @@ impl Docker {
     pub async fn list(&self) -> Result<Vec<Listed>, Error> {
         let instance = &self.inner.config.instance;
         let found = self.inner.engine.list(&format!("{}={instance}", spec::LABEL_INSTANCE)).await?;
-        Ok(found.iter().filter_map(|summary| listed(summary, instance)).collect())
+        let listed = found.iter().filter_map(|summary| listed(summary, instance));
+        let unlisted = self.unlisted();
+        Ok(listed.filter(|listed| !unlisted.contains(&listed.session_id)).collect())
     }
 
     /// Removes our containers whose session is not among `known`, unless they are younger than the creation grace or

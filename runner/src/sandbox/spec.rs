@@ -30,6 +30,9 @@ pub const TOOLBOX: &str = "/.checkfu/bin/checkfu-toolbox";
 /// The address inside the sandbox that the toolbox forwards to the proxy's socket.
 pub const PROXY: &str = "http://127.0.0.1:3128";
 
+/// The variables by which programs find the proxy.
+pub(crate) const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
+
 /// The label that names whose container it is; nothing without our own value is ever touched.
 pub const LABEL_INSTANCE: &str = "checkfu.instance";
 /// The label that names the session.
@@ -268,7 +271,7 @@ fn environment(plan: &Blueprint<'_>) -> Vec<String> {
         "GIT_CONFIG_VALUE_0=*".to_owned(),
     ];
     if plan.spec.network != Network::None {
-        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        for name in PROXY_VARIABLES {
             env.push(format!("{name}={PROXY}"));
         }
         for name in ["no_proxy", "NO_PROXY"] {

@@ -1,9 +1,9 @@
 //! Containers across stops, freezes, other instances and the reaper.
 
-use crate::rig::{Rig, bash, docker, run, spec, text};
+use crate::rig::{Rig, bash, docker, run, spec, text, until};
 use checkfu_runner::sandbox::{Error, How, reaper::Verdict, spec as blueprint};
 use checkfu_shared::{
-    environment::{Profile, Spec},
+    environment::{Network, Profile, Spec},
     time::{Clock as _, ManualClock, SystemClock},
 };
 use std::{collections::HashSet, sync::Arc};
@@ -201,4 +201,75 @@ async fn a_locked_sandbox_writes_where_it_may_and_leaves_no_volume() {
     rig.docker.remove_session(rig.session).await.unwrap();
     let label = format!("label={}={}", blueprint::LABEL_INSTANCE, rig.config.instance);
     assert_eq!(docker(&["volume", "ls", "-q", "--filter", &label]), "");
+}
+
+#[tokio::test]
+async fn a_removed_session_leaves_nothing_on_this_machine() {
+    let rig = Rig::start().await;
+    let toolbox = rig.config.toolbox.clone();
+    // Whatever is opened once for good is open before the count.
+    let network = Network::Limited { allowed_hosts: vec!["ok.test".into()] };
+    let with_network = Spec { network, ..spec() };
+    drop(rig.open(with_network.clone()).await.unwrap());
+    rig.docker.remove_session(rig.session).await.unwrap();
+    let before = (open_files(), files_below(rig.directory.path()), networks());
+    for profile in [Profile::Standard, Profile::Root, Profile::Locked] {
+        let sandbox = rig.open(Spec { profile, ..with_network.clone() }).await.unwrap().sandbox;
+        run(
+            &sandbox,
+            "c1",
+            "(sleep 6060 >/dev/null 2>&1 &); curl -s http://evil.test/; echo x > /mnt/session/outputs/x",
+        )
+        .await;
+        let spool = rig.directory.path().join("spool");
+        sandbox.capture(&spool, Default::default()).await.unwrap();
+        std::fs::remove_dir_all(&spool).unwrap();
+        assert!(processes_with("6060") > 0);
+        drop(sandbox);
+        rig.docker.remove_session(rig.session).await.unwrap();
+    }
+    let label = format!("label={}={}", blueprint::LABEL_INSTANCE, rig.config.instance);
+    for kind in [["ps", "-aq"], ["volume", "ls"]] {
+        let mut words = kind.to_vec();
+        words.extend(["-q", "--filter", &label]);
+        assert_eq!(docker(&words), "", "{kind:?}");
+    }
+    assert_eq!(processes_with("6060"), 0);
+    until(async || (open_files(), files_below(rig.directory.path()), networks()) == before).await;
+    rig.docker.close().await;
+    assert!(toolbox.exists());
+}
+
+fn open_files() -> usize {
+    let targets = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    // Connections to the daemon that wait to be used again come and go by themselves.
+    targets
+        .filter(|fd| {
+            std::fs::read_link(fd.path()).is_ok_and(|target| !target.to_string_lossy().starts_with("socket:"))
+        })
+        .count()
+}
+
+fn files_below(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files_below(&entry.path()));
+        }
+        found.push(entry.path());
+    }
+    found
+}
+
+fn networks() -> String {
+    docker(&["network", "ls", "-q", "--filter", "name=checkfu"])
+}
+
+fn processes_with(word: &str) -> usize {
+    let commands = std::fs::read_dir("/proc").unwrap().flatten();
+    let found = commands.filter(|entry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).split('\0').any(|argument| argument == word)
+    });
+    found.count()
 }

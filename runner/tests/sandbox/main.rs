@@ -7,5 +7,6 @@ mod captures;
 mod confinement;
 mod lifecycle;
 mod network;
+mod packages;
 mod relay;
 mod rig;

@@ -26,6 +26,16 @@ pub(super) enum Error {
 }
 
 pub(super) async fn dial(host: &Host, port: u16, reach: &Reach) -> Result<TcpStream, Error> {
+    dial_by(host, port, reach, resolve).await
+}
+
+/// The name is asked for once: whatever it answers later, the addresses that were checked are the ones dialled.
+async fn dial_by(
+    host: &Host,
+    port: u16,
+    reach: &Reach,
+    resolve: impl AsyncFn(&str, u16) -> io::Result<Vec<IpAddr>>,
+) -> Result<TcpStream, Error> {
     let addresses = match host {
         Host::Address(address) => vec![*address],
         Host::Name(name) => resolve(name, port).await.map_err(|_| Error::Unresolvable)?,
@@ -64,6 +74,26 @@ async fn connect(addresses: &[IpAddr], port: u16) -> Result<TcpStream, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_name_that_changes_its_answer_is_dialled_where_it_was_checked() {
+        let checked: IpAddr = [127, 0, 0, 2].into();
+        let listener = TcpListener::bind((checked, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let reach = Reach { exempt: vec![checked] };
+        let asked = Cell::new(0);
+        let rebinding = async |_: &str, _: u16| {
+            asked.set(asked.get() + 1);
+            Ok(vec![if asked.get() == 1 { checked } else { [127, 0, 0, 1].into() }])
+        };
+        let name = Host::Name("rebinds.test".into());
+        let stream = dial_by(&name, port, &reach, rebinding).await.unwrap();
+        assert_eq!((stream.peer_addr().unwrap().ip(), asked.get()), (checked, 1));
+        let again = dial_by(&name, port, &reach, rebinding).await;
+        assert!(matches!(again, Err(Error::Denied(Reason::PrivateAddress))), "{again:?}");
+    }
 
     #[test]
     fn one_private_address_spoils_all() {

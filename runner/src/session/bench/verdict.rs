@@ -12,6 +12,7 @@ pub(super) fn of_open(error: &Error) -> Trouble {
     match error {
         Error::ImageNotFound { .. }
         | Error::ImagePull { .. }
+        | Error::Packages { .. }
         | Error::Unsafe { .. }
         | Error::NoToolbox { .. }
         | Error::NotLocal { .. }
