@@ -1,11 +1,13 @@
 //! The measured ratios: A and B in one run, round about, medians of all rounds, printed as a table and as lines
-//! `ratio NAME VALUE goal <= GOAL`. It asserts no time; it fails only when a piece does not work at all.
+//! `ratio NAME VALUE goal <= GOAL`, or `>=` where the ratio is one of throughputs. It asserts no time; it fails only when a piece does not work at all.
 
 #![expect(
     clippy::print_stdout,
     clippy::expect_used,
     reason = "its result is what it prints; it fails by panicking"
 )]
+
+mod sandbox;
 
 use rig::{api::script, world::World};
 use serde_json::{Value, json};
@@ -22,23 +24,47 @@ struct Row {
     what: &'static str,
     a: Vec<Duration>,
     b: Vec<Duration>,
-    goal: f64,
+    goal: Bound,
+}
+
+/// What a ratio should be.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// Of durations: less is better.
+    AtMost(f64),
+    /// Of throughputs: more is better.
+    AtLeast(f64),
+}
+
+impl Bound {
+    fn ratio(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::AtMost(_) => a / b,
+            Self::AtLeast(_) => b / a,
+        }
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::AtMost(goal) => format!("<= {goal}"),
+            Self::AtLeast(goal) => format!(">= {goal}"),
+        }
+    }
 }
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let rows = runtime.block_on(async { vec![claim().await] });
-    println!("{:<8} {:>10} {:>10} {:>7} {:>8}  what", "name", "A p50 ms", "B p50 ms", "A / B", "goal");
+    let rows = runtime.block_on(async {
+        let mut rows = vec![claim().await];
+        rows.extend(sandbox::rows().await);
+        rows
+    });
+    println!("{:<13} {:>10} {:>10} {:>7} {:>8}  what", "name", "A p50 ms", "B p50 ms", "A / B", "goal");
     for row in rows {
         let (a, b) = (median_ms(row.a), median_ms(row.b));
-        println!(
-            "{:<8} {a:>10.2} {b:>10.2} {:>7.2} {:>8}  {}",
-            row.name,
-            a / b,
-            format!("<= {}", row.goal),
-            row.what
-        );
-        println!("ratio {} {:.3} goal <= {}", row.name, a / b, row.goal);
+        let (ratio, goal) = (row.goal.ratio(a, b), row.goal.shown());
+        println!("{:<13} {a:>10.2} {b:>10.2} {ratio:>7.3} {goal:>8}  {}", row.name, row.what);
+        println!("ratio {} {ratio:.3} goal {goal}", row.name);
     }
 }
 
@@ -76,6 +102,6 @@ async fn claim() -> Row {
         what: "create -> the runner holds the claim / one input acknowledged",
         a,
         b,
-        goal: 1.5,
+        goal: Bound::AtMost(1.5),
     }
 }
