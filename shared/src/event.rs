@@ -113,7 +113,7 @@ pub enum Body {
         /// Why it stopped.
         stop_reason: StopReason,
     },
-    /// The session's runner was lost; another will go on.
+    /// The session's runner was lost or gave the run back; the next free one will go on.
     #[serde(rename = "session.status_rescheduled")]
     SessionStatusRescheduled {
         /// The attempt that comes next; it grew when the loss counts.

@@ -40,6 +40,8 @@ pub(crate) struct Transcript {
     inputs: HashSet<EventId>,
     /// Calls that ask, as one line each.
     asking: HashMap<EventId, String>,
+    /// The attempt of the last claim that was seen.
+    attempt: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -175,6 +177,16 @@ impl Transcript {
                 self.asking.remove(&result.tool_use_id);
                 result_lines(&text_of(&result.content), result.is_error)
             }
+            Body::RunClaimed(claimed) => {
+                self.attempt = Some(claimed.attempt);
+                format!("[runner {} took it]\n", claimed.runner_id)
+            }
+            Body::SpanModelRequestEnd { is_error: false, .. } => {
+                // A completed request forgives the attempts before it.
+                self.attempt = self.attempt.map(|_| 1);
+                String::new()
+            }
+            Body::SessionStatusRescheduled { attempt } => handed_on(self.attempt, *attempt).to_owned(),
             body => note(body),
         }
     }
@@ -194,7 +206,6 @@ fn note(body: &Body) -> String {
         Body::SessionStatusIdle { stop_reason } => format!("[{}]\n", stop_words(stop_reason)),
         Body::SessionStatusTerminated {} => "[the session is over]\n".to_owned(),
         Body::SessionDeleted {} => "[the session was deleted]\n".to_owned(),
-        Body::SessionStatusRescheduled { .. } => "[the runner was lost; another will go on]\n".to_owned(),
         Body::SessionError { error } => {
             let next = match error.retry_status {
                 RetryStatus::Retrying => "it is tried again",
@@ -204,15 +215,28 @@ fn note(body: &Body) -> String {
             format!("! {} ({next})\n", terminal::block(&error.message))
         }
         Body::RunCreated { .. } => "[waits for a runner]\n".to_owned(),
-        Body::RunClaimed(claimed) => format!("[runner {} took it]\n", claimed.runner_id),
         Body::SandboxCreated { image } => format!("[sandbox of {}]\n", terminal::line(image)),
         Body::SandboxReplaced { reason } => {
             format!("[the sandbox was replaced, its files are gone: {}]\n", terminal::line(reason))
+        }
+        Body::StreamGap { bytes } => {
+            format!("! {} of live text were not shown as they came\n", terminal::size(*bytes))
         }
         Body::SandboxEgressDenied { host, port, .. } => {
             format!("! the sandbox may not reach {}:{port}\n", terminal::line(host))
         }
         _ => String::new(),
+    }
+}
+
+/// Why a run waits for a runner again: only a loss or a failure makes the attempts grow.
+fn handed_on(before: Option<u32>, next: Option<u32>) -> &'static str {
+    match before.zip(next) {
+        Some((before, next)) if next > before => {
+            "[the runner was lost or could not go on; the next free one tries]\n"
+        }
+        Some(_) => "[the runner gave the run back; the next free one goes on]\n",
+        None => "[the run waits for the next free runner]\n",
     }
 }
 

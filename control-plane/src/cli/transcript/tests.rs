@@ -135,3 +135,26 @@ fn a_call_that_asks_is_known_until_it_has_its_result() {
     transcript.take(&event(4, result));
     assert_eq!(transcript.asking(id(3)), None);
 }
+
+#[test]
+fn a_run_that_changes_hands_says_whether_its_runner_was_lost() {
+    let claimed = |attempt: u32| {
+        event(
+            1,
+            json!({"type": "run.claimed", "runner_id": format!("rnr_{}", "0".repeat(32)),
+            "claim_id": format!("clm_{}", "0".repeat(32)), "epoch": 1, "attempt": attempt}),
+        )
+    };
+    let rescheduled =
+        |attempt: u32| event(2, json!({"type": "session.status_rescheduled", "attempt": attempt}));
+    let answered = event(3, json!({"type": "span.model_request_end", "model_request_start_id": id(4)}));
+    for (frames, want) in [
+        (vec![claimed(1), rescheduled(1)], "gave the run back"),
+        (vec![claimed(1), rescheduled(2)], "was lost"),
+        (vec![claimed(3), answered, rescheduled(2)], "was lost"),
+        (vec![rescheduled(2)], "waits for the next free runner"),
+    ] {
+        let out = shown(&frames);
+        assert!(out.contains(want), "{out}");
+    }
+}
