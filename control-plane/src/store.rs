@@ -30,6 +30,9 @@ pub enum Error {
     /// The queue of waiting writes is full.
     #[error("too many writes are waiting")]
     Overloaded,
+    /// The disk is full. Nothing of the job is stored, and the store goes on once there is room.
+    #[error("the disk is full")]
+    Full,
     /// The commit failed; the whole batch is undone and the store takes no more writes.
     #[error("the commit failed")]
     Commit,
@@ -53,6 +56,10 @@ impl From<Error> for Problem {
             Error::Overloaded => {
                 Self::new(Code::Overloaded, "The server has too many writes waiting. Try again in a second.")
             }
+            Error::Full => Self::new(
+                Code::Overloaded,
+                "The disk of the server is full, so nothing was changed. Make room on it, then try again.",
+            ),
             Error::Closed | Error::Commit => {
                 Self::new(Code::Stopping, "The server is stopping. Try again later.")
             }

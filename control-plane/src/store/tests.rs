@@ -105,3 +105,44 @@ async fn a_store_without_threads_keeps_the_same_promises() {
     store.close();
     assert_eq!(count(&Store::open_here(&path).unwrap()).await, 3);
 }
+
+/// Limits the database to its present size and some pages more; zero takes the limit away.
+async fn limit(store: &Store, pages: i64) {
+    let set = move |tx: &Transaction<'_>| {
+        let now: i64 = tx.query_row("pragma page_count", [], |row| row.get(0))?;
+        let most = if pages == 0 { i64::from(u32::MAX - 1) } else { now + pages };
+        tx.query_row(&format!("pragma max_page_count = {most}"), [], |_| Ok(()))?;
+        Ok(())
+    };
+    store.write(set).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_does_not_fit_and_the_store_goes_on_with_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    limit(&store, 2).await;
+    let large = |store: &Store| {
+        let store = store.clone();
+        async move {
+            let job = |tx: &Transaction<'_>| {
+                tx.execute("insert into garbage (stored) values (hex(zeroblob(300000)) || random())", [])?;
+                Ok(())
+            };
+            store.write(job).await
+        }
+    };
+    for _ in 0..3 {
+        assert!(matches!(large(&store).await, Err(Error::Full)));
+    }
+    // One batch of small and large: each either is there or was refused.
+    let (a, b, c) = tokio::join!(put(&store, "small"), large(&store), put(&store, "other"));
+    let kept = [a.is_ok(), c.is_ok()].iter().filter(|ok| **ok).count() as u64;
+    assert!(matches!(b, Err(Error::Full)));
+    assert_eq!(count(&store).await, kept);
+    assert!(!store.failed());
+    limit(&store, 0).await;
+    large(&store).await.unwrap();
+    store.close();
+    assert_eq!(count(&opened(&dir)).await, kept + 1);
+}

@@ -1,10 +1,12 @@
 //! The one writer: a thread that takes whatever jobs wait, runs each in a savepoint, commits once, then answers. A simulation
 //! has no thread: each job is committed where it is given, alone.
-//! After a failed commit it refuses everything: what is on disk is not known any more until the process starts again.
+//! After a failed commit it refuses everything: what is on disk is not known any more until the process starts again. A full
+//! disk is no such failure: the database undid the batch, and the next one may find room.
 
 use super::Error;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -31,9 +33,26 @@ pub enum Fate {
 }
 
 type Wake = Box<dyn FnOnce() + Send>;
-/// Sends the answer, now that it is known whether the batch is durable, and gives back what is to be woken.
-type Answer = Box<dyn FnOnce(bool) -> Option<Wake> + Send>;
-type Job = Box<dyn FnOnce(&Transaction<'_>) -> (bool, Answer) + Send>;
+/// Sends the answer, now that it is known what became of the batch, and gives back what is to be woken.
+type Answer = Box<dyn FnOnce(Batched) -> Option<Wake> + Send>;
+type Job = Box<dyn FnOnce(&Transaction<'_>) -> (Verdict, Answer) + Send>;
+
+/// What one job came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Keep,
+    Undo,
+    /// The database found no room; it may have undone the whole transaction by itself.
+    Full,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Batched {
+    Durable,
+    Full,
+    Failed,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -116,7 +135,7 @@ impl Writer {
         }
         let wakes = {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            run(connection.as_mut().ok_or(Error::Closed)?, vec![job], &self.shared)
+            run(connection.as_mut().ok_or(Error::Closed)?, VecDeque::from([job]), &self.shared)
         };
         for wake in wakes {
             wake();
@@ -165,15 +184,20 @@ where
 {
     Box::new(move |tx| {
         let outcome = catch_unwind(AssertUnwindSafe(|| job(tx))).unwrap_or(Err(Error::Panicked));
-        let keep = outcome.is_ok();
-        let answer: Answer = Box::new(move |durable| match outcome {
-            Ok((value, hint)) if durable => {
+        let (outcome, verdict) = match outcome {
+            Ok(made) => (Ok(made), Verdict::Keep),
+            Err(Error::Sqlite(error)) if is_full(&error) => (Err(Error::Full), Verdict::Full),
+            Err(error) => (Err(error), Verdict::Undo),
+        };
+        let answer: Answer = Box::new(move |batched| match outcome {
+            Ok((value, hint)) if batched == Batched::Durable => {
                 // Nobody may wait for the answer any more; what was committed is still to be told.
                 drop(reply.send(Ok(value)));
                 Some(Box::new(move || then(hint)) as Wake)
             }
             Ok(_) => {
-                drop(reply.send(Err(Error::Commit)));
+                let full = batched == Batched::Full;
+                drop(reply.send(Err(if full { Error::Full } else { Error::Commit })));
                 None
             }
             Err(error) => {
@@ -181,20 +205,26 @@ where
                 None
             }
         });
-        (keep, answer)
+        (verdict, answer)
+    })
+}
+
+/// Whether the database only lacks room, for its file, its log or the log's index.
+fn is_full(error: &rusqlite::Error) -> bool {
+    let found = error.sqlite_error();
+    found.is_some_and(|found| {
+        found.code == rusqlite::ErrorCode::DiskFull
+            || found.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
     })
 }
 
 fn serve(mut connection: Connection, queue: &Receiver<Job>, shared: &Shared) {
     while let Ok(first) = queue.recv() {
-        let mut jobs = vec![first];
+        let mut jobs = VecDeque::from([first]);
         while jobs.len() < BATCH
             && let Ok(next) = queue.try_recv()
         {
-            jobs.push(next);
-        }
-        if shared.failed.load(Ordering::Acquire) {
-            continue;
+            jobs.push_back(next);
         }
         for wake in run(&mut connection, jobs, shared) {
             wake();
@@ -203,29 +233,51 @@ fn serve(mut connection: Connection, queue: &Receiver<Job>, shared: &Shared) {
 }
 
 /// Commits and answers; what is to be woken now.
-fn run(connection: &mut Connection, jobs: Vec<Job>, shared: &Shared) -> Vec<Wake> {
-    let (durable, answers) = commit(connection, jobs, shared);
-    if !durable {
-        tracing::error!("a commit failed; the store takes no more writes");
-        shared.failed.store(true, Ordering::Release);
+fn run(connection: &mut Connection, mut jobs: VecDeque<Job>, shared: &Shared) -> Vec<Wake> {
+    let mut wakes = Vec::new();
+    // More than one turn only when the disk is full. Jobs dropped unanswered hear that the store is closed.
+    while !jobs.is_empty() && !shared.failed.load(Ordering::Acquire) {
+        let (batched, answers) = commit(connection, &mut jobs, shared);
+        match batched {
+            Batched::Durable => {}
+            Batched::Full => tracing::error!("the disk is full; what was to be written is refused"),
+            Batched::Failed => {
+                tracing::error!("a commit failed; the store takes no more writes");
+                shared.failed.store(true, Ordering::Release);
+            }
+        }
+        wakes.extend(answers.into_iter().filter_map(|answer| answer(batched)));
     }
-    answers.into_iter().filter_map(|answer| answer(durable)).collect()
+    wakes
 }
 
-fn commit(connection: &mut Connection, jobs: Vec<Job>, shared: &Shared) -> (bool, Vec<Answer>) {
+/// Runs and commits the jobs in order, up to the one for which there was no room.
+fn commit(connection: &mut Connection, jobs: &mut VecDeque<Job>, shared: &Shared) -> (Batched, Vec<Answer>) {
     let mut answers = Vec::with_capacity(jobs.len());
     let Ok(tx) = connection.transaction_with_behavior(TransactionBehavior::Immediate) else {
         // Dropping the jobs unanswered tells their callers that the store is closed.
-        return (false, answers);
+        jobs.clear();
+        return (Batched::Failed, answers);
     };
     let mut whole = true;
-    for job in jobs {
+    while let Some(job) = jobs.pop_front() {
         whole &= tx.execute_batch("savepoint job").is_ok();
-        let (keep, answer) = job(&tx);
+        let (verdict, answer) = job(&tx);
         answers.push(answer);
-        whole &= tx.execute_batch(if keep { "release job" } else { "rollback to job; release job" }).is_ok();
+        if verdict == Verdict::Full {
+            let undone = tx.is_autocommit() || tx.rollback().is_ok();
+            return (if undone { Batched::Full } else { Batched::Failed }, answers);
+        }
+        let end = if verdict == Verdict::Keep { "release job" } else { "rollback to job; release job" };
+        whole &= tx.execute_batch(end).is_ok();
     }
     let fails = shared.fate.swap(Fate::Real as u8, Ordering::AcqRel) == Fate::Fail as u8;
-    let durable = whole && !fails && tx.commit().is_ok();
-    (durable, answers)
+    if !whole || fails {
+        return (Batched::Failed, answers);
+    }
+    match tx.commit() {
+        Ok(()) => (Batched::Durable, answers),
+        Err(error) if is_full(&error) => (Batched::Full, answers),
+        Err(_) => (Batched::Failed, answers),
+    }
 }
