@@ -15,7 +15,7 @@ mod offer;
 mod pairing;
 mod reads;
 mod recover;
-mod replay;
+pub mod replay;
 mod runners;
 mod sessions;
 mod settlement;
@@ -172,7 +172,7 @@ impl Engine {
         &self.0.store
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.0.clock.now()
     }
 

@@ -62,10 +62,29 @@ pub struct Input {
 /// The idempotency of one request: the answer is stored in the same transaction as the change that it answers.
 #[derive(Debug, Clone)]
 pub struct Replay {
-    /// Workspace, principal, method, path and the key, in one text.
+    /// Where the answer is kept: for a keyed request workspace, principal, method, path and key; else the request itself.
     pub scope_key: String,
     /// A digest of the request's body.
     pub body_digest: String,
+    /// How the first answer is found.
+    pub told: Told,
+}
+
+/// How a repetition is told from a new request.
+#[derive(Debug, Clone)]
+pub enum Told {
+    /// Both have the same scope.
+    ByScope,
+    /// The SDK says that this is a retry: the last answer under this prefix is the first one's.
+    ByRetry {
+        /// What the scopes of the same request begin with.
+        prefix: String,
+    },
+    /// This is a first try, which its own retry may have overtaken: that one's scope comes later under this prefix.
+    ByOvertaker {
+        /// What the scopes of the same request begin with.
+        prefix: String,
+    },
 }
 
 /// What a session is doing.
@@ -76,7 +95,7 @@ pub enum Status {
     Idle,
     /// A run is queued or claimed.
     Running,
-    /// Its runner was lost; another will go on.
+    /// Its runner was lost or gave the run back; the next free one will go on.
     Rescheduling,
     /// Over for good.
     Terminated,
@@ -231,6 +250,11 @@ pub enum WaitingReason {
     NoRunnerMatchesLabels,
     /// Every fitting runner is offline.
     AllRunnersOffline,
+    /// Every fitting runner ends what it has and takes no more.
+    AllRunnersDraining,
+    /// A fitting runner is online and has nothing to do, but does not ask for work: it starts, or its status says what it
+    /// lacks, such as Docker or disk space.
+    NoRunnerReady,
     /// Every fitting runner is busy.
     AllSlotsBusy,
     /// It is kept for the runner that has its sandbox.
@@ -318,12 +342,15 @@ pub struct NewPairing {
 }
 
 /// A minted pairing; the code is shown this once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MintedPairing {
     /// Its row.
     pub id: PairingId,
-    /// The code to type.
-    pub code: Secret,
+    /// The code to type; a repetition does not show it again.
+    #[serde(skip)]
+    pub code: Option<Secret>,
+    /// When it was minted.
+    pub created_at: Timestamp,
     /// When it stops being good.
     pub expires_at: Timestamp,
 }

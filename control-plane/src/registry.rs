@@ -55,7 +55,8 @@ impl Registry {
         Self { store, last_used: Arc::default() }
     }
 
-    /// The answer that an SDK's retry gets again, as it was kept by the engine or by [`Registry::remember`].
+    /// The answer that a repetition gets again, as the engine kept it. Asked before a request is prepared, because what it
+    /// names may be gone by now; the change itself asks once more.
     ///
     /// # Errors
     /// The store's own failures.
@@ -63,7 +64,7 @@ impl Registry {
     where
         T: serde::de::DeserializeOwned + Send + 'static,
     {
-        if !once.is_retry() {
+        if !once.may_repeat() {
             return Ok(None);
         }
         let once = once.clone();
@@ -71,27 +72,6 @@ impl Registry {
             once.find(connection, now)?.map(|reply| Ok(serde_json::from_str(&reply)?)).transpose()
         };
         Ok(self.store.read(work).await?)
-    }
-
-    /// The first answer of a request that was told apart in any way, without the change itself.
-    ///
-    /// # Errors
-    /// `idempotency_conflict`; the store's own failures.
-    pub async fn answered(&self, once: &Once, now: Timestamp) -> Result<Option<Value>, Problem> {
-        let once = once.clone();
-        let work = move |connection: &rusqlite::Connection| {
-            once.find(connection, now)?.map(|reply| Ok(serde_json::from_str(&reply)?)).transpose()
-        };
-        Ok(self.store.read(work).await?)
-    }
-
-    /// Keeps the answer of a change that was made elsewhere.
-    ///
-    /// # Errors
-    /// The store's own failures.
-    pub async fn remember(&self, once: &Once, now: Timestamp, reply: &Value) -> Result<(), Problem> {
-        let (once, reply) = (once.clone(), reply.to_string());
-        Ok(self.store.write(move |tx| once.keep(tx, now, &reply)).await?)
     }
 
     /// Makes a change unless this request made it before; the reply's text is the same both times.

@@ -1,12 +1,12 @@
 //! Pairings: minting a code, redeeming it once, and what wrong tries cost. A code's secret is kept as a keyed digest only.
 
 use super::{
-    Engine, log,
+    Engine, log, replay,
     tokens::{Signed, revoked},
 };
 use crate::{
     domain::pairing::{self, Offered, PairingCode, Try},
-    record::{MintedPairing, NewPairing},
+    record::{MintedPairing, NewPairing, Replay},
     store,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -38,11 +38,15 @@ struct Row {
 }
 
 impl Engine {
-    /// Mints a pairing code.
+    /// Mints a pairing code; with `replay`, a repetition gets the same pairing without its code.
     ///
     /// # Errors
-    /// [`Code::InvalidRequest`] for a time outside 1 to 3600 s; when the store cannot be written.
-    pub async fn mint_pairing(&self, new: NewPairing) -> Result<MintedPairing, Problem> {
+    /// [`Code::InvalidRequest`] for a time outside 1 to 3600 s; [`Code::IdempotencyConflict`]; when the store cannot be written.
+    pub async fn mint_pairing(
+        &self,
+        new: NewPairing,
+        replay: Option<Replay>,
+    ) -> Result<MintedPairing, Problem> {
         if !(1..=TTL_SECONDS_MAX).contains(&new.ttl_seconds) {
             return Err(Problem::new(Code::InvalidRequest, "`ttl_seconds` must be from 1 to 3600."));
         }
@@ -50,10 +54,18 @@ impl Engine {
         for _ in 0..16 {
             let code = PairingCode::from_random(self.0.key.random::<12>().map_err(no_random)?);
             let secret_hmac = self.0.key.sign("pairing", &code.secret);
-            let (new, selector) = (new.clone(), code.selector.clone());
-            let minted = self.change(move |tx, cx| insert(tx, &new, &selector, &secret_hmac, cx.now)).await?;
-            if let Some((id, expires_at)) = minted {
-                return Ok(MintedPairing { id, code: Secret::new(code.show()), expires_at });
+            let (new, replay) = (new.clone(), replay.clone());
+            // The answer is kept with the pairing: a crash in between would let a repetition mint a second code.
+            let minted = self.change(move |tx, cx| {
+                if let Some(first) = replay::find::<MintedPairing>(tx, replay.as_ref(), cx.now)? {
+                    return Ok(Some(first));
+                }
+                let Some(minted) = insert(tx, &new, &code, &secret_hmac, cx.now)? else { return Ok(None) };
+                replay::keep(tx, replay.as_ref(), cx.now, &minted)?;
+                Ok(Some(minted))
+            });
+            if let Some(minted) = minted.await? {
+                return Ok(minted);
             }
         }
         Err(Problem::new(
@@ -88,13 +100,13 @@ impl Engine {
 fn insert(
     tx: &Connection,
     new: &NewPairing,
-    selector: &str,
+    code: &PairingCode,
     secret_hmac: &str,
     now: Timestamp,
-) -> Result<Option<(PairingId, Timestamp)>, store::Error> {
+) -> Result<Option<MintedPairing>, store::Error> {
     tx.execute(
         "delete from pairings where selector = ?1 and expires_at <= ?2",
-        params![selector, now.as_ms()],
+        params![code.selector, now.as_ms()],
     )?;
     let (id, expires_at) = (PairingId::mint(), now.plus_ms(i64::from(new.ttl_seconds) * 1_000));
     let inserted = tx.execute(
@@ -105,7 +117,7 @@ fn insert(
             new.workspace_id.to_string(),
             new.principal_id.to_string(),
             new.created_by.to_string(),
-            selector,
+            code.selector,
             secret_hmac,
             now.as_ms(),
             expires_at.as_ms(),
@@ -115,7 +127,8 @@ fn insert(
             new.ephemeral,
         ],
     )?;
-    Ok((inserted > 0).then_some((id, expires_at)))
+    let code = Some(Secret::new(code.show()));
+    Ok((inserted > 0).then_some(MintedPairing { id, code, created_at: now, expires_at }))
 }
 
 fn redeem(

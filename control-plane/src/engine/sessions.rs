@@ -178,12 +178,20 @@ impl Engine {
         .await
     }
 
-    /// Deletes a session that does not run, with its log and its files.
+    /// Deletes a session that does not run, with its log and its files; with `replay`, a repetition finds it deleted.
     ///
     /// # Errors
     /// [`Code::NotFound`], or [`Code::InvalidState`] while it runs.
-    pub async fn delete_session(&self, workspace: WorkspaceId, session: SessionId) -> Result<(), Problem> {
+    pub async fn delete_session(
+        &self,
+        workspace: WorkspaceId,
+        session: SessionId,
+        replay: Option<Replay>,
+    ) -> Result<(), Problem> {
         self.change(move |tx, cx| {
+            if replay::find::<Value>(tx, replay.as_ref(), cx.now)?.is_some() {
+                return Ok(());
+            }
             let loaded = log::load_own(tx, workspace, session)?;
             refuse_running(&loaded, "deleted")?;
             tx.execute(
@@ -194,7 +202,7 @@ impl Engine {
             let queue = dispose(tx, &loaded)?;
             tx.execute("delete from sessions where key = ?1", [loaded.key])?;
             cx.hints.push(log::Hint { session, head: loaded.state.seq + 1, queue, durable: Vec::new() });
-            Ok(())
+            replay::keep(tx, replay.as_ref(), cx.now, &session)
         })
         .await
     }

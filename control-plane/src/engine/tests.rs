@@ -2,6 +2,7 @@
 
 mod approvals;
 mod claims;
+mod clocks;
 mod governance;
 mod log;
 
@@ -130,7 +131,7 @@ impl Bench {
             ephemeral: false,
             ttl_seconds: 600,
         };
-        self.engine.mint_pairing(new).await.unwrap().code.reveal().to_owned()
+        self.engine.mint_pairing(new, None).await.unwrap().code.unwrap().reveal().to_owned()
     }
 
     async fn pair(&self, code: &str, key: &Ed25519KeyPair) -> Result<Paired, Problem> {

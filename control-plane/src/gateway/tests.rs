@@ -154,16 +154,19 @@ async fn paired(engine: &Engine) -> Caller {
     let (workspace_id, principal_id) = (WorkspaceId::mint(), PrincipalId::mint());
     engine.seat_owner(workspace_id, principal_id).await;
     let minted = engine
-        .mint_pairing(NewPairing {
-            workspace_id,
-            principal_id,
-            created_by: principal_id,
-            name: None,
-            labels: vec![],
-            max_sessions: None,
-            ephemeral: false,
-            ttl_seconds: 60,
-        })
+        .mint_pairing(
+            NewPairing {
+                workspace_id,
+                principal_id,
+                created_by: principal_id,
+                name: None,
+                labels: vec![],
+                max_sessions: None,
+                ephemeral: false,
+                ttl_seconds: 60,
+            },
+            None,
+        )
         .await
         .unwrap();
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
@@ -172,7 +175,8 @@ async fn paired(engine: &Engine) -> Caller {
     let signed = signed_bytes("pair", "http://plane", &public_key, instance_id, &nonce);
     let signature = BASE64_STANDARD.encode(key.sign(&signed).as_ref());
     let host = Host::default();
-    let pair = Pair { code: minted.code, public_key, nonce, signature, instance_id, name: "r".into(), host };
+    let code = minted.code.unwrap();
+    let pair = Pair { code, public_key, nonce, signature, instance_id, name: "r".into(), host };
     let paired = engine.pair(pair, "plane", Ipv4Addr::LOCALHOST.into()).await.unwrap();
     Caller { runner_id: paired.runner_id, instance_id, workspace_id, principal_id }
 }

@@ -8,6 +8,7 @@ mod environments;
 mod files;
 mod hostile;
 mod policies;
+mod retries;
 mod runners;
 mod sessions;
 mod sockets;

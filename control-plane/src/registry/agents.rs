@@ -137,7 +137,7 @@ impl Registry {
         id: AgentId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut agent = find(tx, workspace, id, None)?.ok_or_else(|| not_found("agent"))?;
             if agent.archived_at.is_none() {
                 agent.archived_at = Some(now);

@@ -188,7 +188,7 @@ impl Registry {
         id: EnvironmentId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut environment = find(tx, workspace, id, None)?.ok_or_else(|| not_found("environment"))?;
             if environment.archived_at.is_none() {
                 environment.archived_at = Some(now);

@@ -306,7 +306,7 @@ impl Registry {
         id: KeyId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             tx.execute(
                 "update api_keys set revoked_at = coalesce(revoked_at, ?3) where workspace_id = ?1 and id = ?2",
                 params![workspace.to_string(), id.to_string(), now.as_ms()],

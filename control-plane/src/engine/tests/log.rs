@@ -126,7 +126,9 @@ async fn usage_comes_from_the_gateways_meter() {
 #[tokio::test]
 async fn a_repeated_create_or_send_gets_the_first_answer_and_another_body_a_conflict() {
     let mut bench = Bench::new().await;
-    let key = |body: &str| Some(Replay { scope_key: "k".to_owned(), body_digest: body.to_owned() });
+    let key = |body: &str| {
+        Some(Replay { scope_key: "k".to_owned(), body_digest: body.to_owned(), told: Told::ByScope })
+    };
     let new = || bench.new_session(Vec::new(), Vec::new());
     let (first, again) = (
         bench.engine.create_session(new(), key("a")).await.unwrap(),
@@ -135,7 +137,7 @@ async fn a_repeated_create_or_send_gets_the_first_answer_and_another_body_a_conf
     assert_eq!(first, again);
     assert_eq!(code(bench.engine.create_session(new(), key("b")).await), Code::IdempotencyConflict);
     let send = |replay| bench.engine.send(bench.workspace, first.id, vec![bench.message("x")], replay);
-    let key = || Some(Replay { scope_key: "s".to_owned(), body_digest: "d".to_owned() });
+    let key = || Some(Replay { scope_key: "s".to_owned(), body_digest: "d".to_owned(), told: Told::ByScope });
     let echoes = send(key()).await.unwrap();
     bench.restart().await;
     let send = |replay| bench.engine.send(bench.workspace, first.id, vec![bench.message("x")], replay);
@@ -150,7 +152,7 @@ async fn a_running_session_is_neither_archived_nor_deleted() {
     let bench = Bench::new().await;
     let session = bench.session().await;
     assert_eq!(code(bench.engine.archive_session(bench.workspace, session).await), Code::InvalidState);
-    assert_eq!(code(bench.engine.delete_session(bench.workspace, session).await), Code::InvalidState);
+    assert_eq!(code(bench.engine.delete_session(bench.workspace, session, None).await), Code::InvalidState);
     bench.send(session, Body::UserInterrupt { session_thread_id: None }).await.unwrap();
     let archived = bench.engine.archive_session(bench.workspace, session).await.unwrap();
     assert_eq!(archived.status, Status::Terminated);
@@ -158,7 +160,7 @@ async fn a_running_session_is_neither_archived_nor_deleted() {
     let late = Body::UserMessage { content: vec![Block::text("late")] };
     assert_eq!(code(bench.send(session, late).await), Code::Archived);
     bench.assert_verified().await;
-    bench.engine.delete_session(bench.workspace, session).await.unwrap();
+    bench.engine.delete_session(bench.workspace, session, None).await.unwrap();
     assert_eq!(bench.engine.session(bench.workspace, session).await.unwrap(), None);
 }
 
@@ -169,7 +171,7 @@ async fn another_workspace_sees_nothing() {
     let other = WorkspaceId::mint();
     assert_eq!(bench.engine.session(other, session).await.unwrap(), None);
     assert_eq!(code(bench.engine.send(other, session, vec![bench.message("x")], None).await), Code::NotFound);
-    assert_eq!(code(bench.engine.delete_session(other, session).await), Code::NotFound);
+    assert_eq!(code(bench.engine.delete_session(other, session, None).await), Code::NotFound);
 }
 
 use checkfu_shared::protocol::renew::{Directive, DirectivesRequest};

@@ -25,7 +25,7 @@ use crate::{
     registry::Once,
 };
 use axum::{extract::State, http::HeaderMap};
-use checkfu_shared::{event::Event, id::SessionId, problem::Problem};
+use checkfu_shared::{id::SessionId, problem::Problem};
 use serde_json::json;
 
 const PAGE_MAX: usize = 1_000;
@@ -45,11 +45,7 @@ async fn send(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>,
     {
         plane.registry.acting_principal(caller.workspace_id, author).await?;
     }
-    let earlier: Option<Vec<Event>> = plane.registry.earlier(&once, plane.clock.now()).await?;
-    let echoes = match earlier {
-        Some(echoes) => echoes,
-        None => plane.engine.send(caller.workspace_id, id, inputs, once.replay()).await?,
-    };
+    let echoes = plane.engine.send(caller.workspace_id, id, inputs, once.replay()).await?;
     reply::ok(&json!({ "data": echoes }))
 }
 

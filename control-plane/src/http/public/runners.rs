@@ -42,14 +42,10 @@ pub(crate) fn routes() -> Routes {
 
 async fn pair(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer {
     let once = Once::of(&caller, "POST", "/v1/runner-pairings", &body.sha256);
-    let now = plane.clock.now();
     let new = draft(body.fields(caller.dialect)?, &caller)?;
     if new.principal_id != caller.principal_id {
         caller.grants.check(ActAs, Principal, &new.principal_id.to_string())?;
         plane.registry.acting_principal(caller.workspace_id, new.principal_id).await?;
-    }
-    if let Some(shown) = plane.registry.answered(&once, now).await? {
-        return reply::ok(&shown);
     }
     let mut shown = json!({
         "type": "runner_pairing",
@@ -58,13 +54,14 @@ async fn pair(State(plane): State<Plane>, caller: Caller, body: Json) -> Answer 
         "labels": new.labels,
         "max_sessions": new.max_sessions,
         "ephemeral": new.ephemeral,
-        "created_at": now,
     });
-    let minted = plane.engine.mint_pairing(new).await?;
+    let minted = plane.engine.mint_pairing(new, once.replay()).await?;
     shown["id"] = json!(minted.id);
+    shown["created_at"] = json!(minted.created_at);
     shown["expires_at"] = json!(minted.expires_at);
-    plane.registry.remember(&once, now, &shown).await?;
-    shown["code"] = minted.code.reveal().into();
+    if let Some(code) = minted.code {
+        shown["code"] = code.reveal().into();
+    }
     reply::ok(&shown)
 }
 

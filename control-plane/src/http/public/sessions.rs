@@ -78,13 +78,8 @@ async fn archive(State(plane): State<Plane>, caller: Caller, At(id): At<SessionI
 
 async fn delete(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {
     let once = Once::of(&caller, "DELETE", &format!("/v1/sessions/{id}"), "");
-    if let Some(reply) = plane.registry.earlier::<Value>(&once, plane.clock.now()).await? {
-        return reply::ok(&reply);
-    }
-    plane.engine.delete_session(caller.workspace_id, id).await?;
-    let reply = json!({"id": id, "type": "session_deleted"});
-    plane.registry.remember(&once, plane.clock.now(), &reply).await?;
-    reply::ok(&reply)
+    plane.engine.delete_session(caller.workspace_id, id, once.replay()).await?;
+    reply::ok(&json!({"id": id, "type": "session_deleted"}))
 }
 
 async fn runs(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>) -> Answer {

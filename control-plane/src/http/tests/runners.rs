@@ -44,3 +44,14 @@ async fn a_deployment_says_what_it_does() {
     assert_eq!(got["versions"], json!(["2026-08-29"]));
     assert_eq!(got["features"]["sessions"], "built");
 }
+
+#[tokio::test]
+async fn a_keyed_pairing_is_minted_once_however_many_ask_at_the_same_time() {
+    let bench = Bench::new().await;
+    let keyed = [OURS[0], OURS[1], ("idempotency-key", "k")];
+    let ask = || bench.ask(Method::POST, "/v1/runner-pairings", &keyed, Some(json!({"name": "r"})));
+    let all = futures_util::future::join_all((0..16).map(|_| ask())).await;
+    let all: Vec<Value> = all.into_iter().map(Got::ok).collect();
+    assert!(all.iter().all(|one| one["id"] == all[0]["id"]), "{all:#?}");
+    assert_eq!(all.iter().filter(|one| one["code"].is_string()).count(), 1, "only the first shows the code");
+}
