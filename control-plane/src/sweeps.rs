@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use checkfu_shared::problem::Problem;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How many short turns make a long one.
@@ -12,8 +13,13 @@ const LONG: u32 = 60;
 pub async fn run(engine: Engine, stop: CancellationToken) {
     let tempo = engine.tempo();
     let period = Duration::from_millis((tempo.offer_ms.min(tempo.lease_ms) / 4).clamp(20, 1_000));
-    let mut turn = 0u32;
+    let (mut turn, mut seen) = (0u32, (engine.now(), Instant::now()));
     loop {
+        let (now, passed) = (engine.now(), seen.1.elapsed());
+        let ahead =
+            now.since_ms(seen.0).saturating_sub(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX));
+        seen = (now, Instant::now());
+        note("follow the clock", engine.follow_clock(ahead).await);
         note("expire offers", engine.expire_offers().await);
         note("lapse leases", engine.lapse_leases().await);
         note("expire approvals", engine.expire_approvals().await);

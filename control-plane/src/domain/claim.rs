@@ -62,8 +62,10 @@ pub struct Candidate {
     pub id: RunnerId,
     /// Everything it is called.
     pub labels: Vec<String>,
-    /// It may take no more work: revoked or draining.
-    pub barred: bool,
+    /// Its operator took it away for good.
+    pub revoked: bool,
+    /// It ends what it has and takes no more.
+    pub draining: bool,
     /// When it was heard last.
     pub last_seen: Timestamp,
     /// How many claims it holds.
@@ -85,6 +87,12 @@ impl Candidate {
         self.max_sessions.is_none_or(|max| self.held < max)
     }
 
+    /// Whether it may take no more work.
+    #[must_use]
+    pub const fn is_barred(&self) -> bool {
+        self.revoked || self.draining
+    }
+
     /// Whether it was heard lately.
     #[must_use]
     pub fn is_online(&self, now: Timestamp) -> bool {
@@ -102,8 +110,9 @@ pub fn kept_for(
 ) -> Option<RunnerId> {
     let home = home.filter(|home| queued.sandbox_runner == Some(home.id))?;
     let window = i64::try_from(tempo.affinity_ms).unwrap_or(i64::MAX);
-    let open = now.since_ms(queued.queued_at) < window;
-    (open && !home.barred && home.is_online(now) && home.carries(&queued.labels)).then_some(home.id)
+    // A clock that was set back must not keep it for hours.
+    let open = (0..window).contains(&now.since_ms(queued.queued_at));
+    (open && !home.is_barred() && home.is_online(now) && home.carries(&queued.labels)).then_some(home.id)
 }
 
 /// Why a queued run waits.
@@ -118,14 +127,21 @@ pub fn waiting_reason(
         return WaitingReason::Offered;
     }
     let fitting: Vec<&Candidate> =
-        runners.iter().filter(|runner| !runner.barred && runner.carries(&queued.labels)).collect();
+        runners.iter().filter(|runner| !runner.revoked && runner.carries(&queued.labels)).collect();
+    let open: Vec<&&Candidate> = fitting.iter().filter(|runner| !runner.draining).collect();
+    let online: Vec<_> = open.iter().filter(|runner| runner.is_online(now)).collect();
     let home = runners.iter().find(|runner| queued.sandbox_runner == Some(runner.id));
     if fitting.is_empty() {
         WaitingReason::NoRunnerMatchesLabels
-    } else if !fitting.iter().any(|runner| runner.is_online(now)) {
+    } else if open.is_empty() {
+        WaitingReason::AllRunnersDraining
+    } else if online.is_empty() {
         WaitingReason::AllRunnersOffline
     } else if kept_for(queued, home, tempo, now).is_some() {
         WaitingReason::Affinity
+    } else if online.iter().any(|runner| runner.held == 0) {
+        // Every runner has a slot at least, so one without a claim is not busy: it does not ask.
+        WaitingReason::NoRunnerReady
     } else {
         WaitingReason::AllSlotsBusy
     }

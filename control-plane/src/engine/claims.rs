@@ -143,7 +143,7 @@ fn look(
         return Ok(Look::Dispose);
     }
     let fits = request.free_slots > 0 && offer::pick(conn, &runner, owner, tempo, now)?.is_some();
-    Ok(if fits { Look::Take } else { Look::Wait { draining: runner.barred } })
+    Ok(if fits { Look::Take } else { Look::Wait { draining: runner.is_barred() } })
 }
 
 /// The answer that needs no choice: a closed instance, or a request that was answered before.

@@ -54,7 +54,8 @@ fn parse(row: Raw) -> Result<(Candidate, Owner), store::Error> {
     let candidate = Candidate {
         id: log::parsed(&id)?,
         labels,
-        barred: draining || revoked.is_some(),
+        revoked: revoked.is_some(),
+        draining,
         last_seen: Timestamp::from_ms(seen),
         held,
         max_sessions,
@@ -91,7 +92,7 @@ pub(super) fn pick(
     tempo: &Tempo,
     now: Timestamp,
 ) -> Result<Option<i64>, store::Error> {
-    if runner.barred || !runner.has_room() {
+    if runner.is_barred() || !runner.has_room() {
         return Ok(None);
     }
     let grants = assignments::grants(conn, workspace, principal, now)?;

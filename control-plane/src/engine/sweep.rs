@@ -13,8 +13,50 @@ use rusqlite::{Connection, OptionalExtension, params};
 const HOUR_MS: i64 = 3_600_000;
 /// How many rows one transaction works on.
 const CHUNK: u32 = 100;
+/// How far ahead of its term something may be without anybody wondering.
+const SLACK_MS: i64 = 5_000;
 
 impl Engine {
+    /// Judges nobody by a clock that was moved. After a jump ahead, or a sleep of the machine, nobody could renew in between,
+    /// as after a start: every live claim gets one full lease. After a jump back nothing waits longer than its whole term.
+    /// `ahead_ms` is how much further the clock went than the time that passed.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn follow_clock(&self, ahead_ms: i64) -> Result<(), Problem> {
+        if ahead_ms > SLACK_MS {
+            tracing::warn!(ahead_ms, "the clock jumped ahead: every live claim gets one full lease");
+            self.grant_full_leases().await?;
+        }
+        let (now, tempo) = (self.now().as_ms(), self.tempo());
+        let (lease, offer) = (ms(tempo.lease_ms), ms(tempo.offer_ms));
+        let read = move |conn: &Connection| {
+            let sql = "select exists (select 1 from claims where state = 'live' and lease_until > ?1) \
+                       or exists (select 1 from claims where state = 'offered' and offered_until > ?2) \
+                       or exists (select 1 from runners where last_seen > ?3)";
+            let latest = params![now + lease + SLACK_MS, now + offer + SLACK_MS, now + SLACK_MS];
+            Ok(conn.prepare_cached(sql)?.query_row(latest, |row| row.get::<_, bool>(0))?)
+        };
+        if !self.store().read(read).await? {
+            return Ok(());
+        }
+        tracing::warn!("the clock was set back: leases, offers and presence are counted anew from now");
+        self.change(move |tx, cx| {
+            let now = cx.now.as_ms();
+            tx.execute(
+                "update claims set lease_until = ?1 where state = 'live' and lease_until > ?1",
+                [now + lease],
+            )?;
+            tx.execute(
+                "update claims set offered_until = ?1 where state = 'offered' and offered_until > ?1",
+                [now + offer],
+            )?;
+            tx.execute("update runners set last_seen = ?1 where last_seen > ?1", [now])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Offers that were not confirmed in time go back to the queue.
     ///
     /// # Errors

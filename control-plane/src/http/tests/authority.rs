@@ -22,7 +22,7 @@ async fn stranger(bench: &Bench) -> String {
     bench.plane.engine.seat_owner(workspace, principal).await;
     let new = NewKey { name: "s".to_owned(), principal_id: principal, expires_at: None };
     let now = bench.clock.now();
-    let made = bench.plane.registry.create_key(workspace, new, Once::Never, now).await.unwrap();
+    let made = bench.plane.registry.create_key(workspace, new, Once::NEVER, now).await.unwrap();
     made["key"].as_str().unwrap().to_owned()
 }
 

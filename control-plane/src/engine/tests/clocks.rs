@@ -1,0 +1,94 @@
+//! What a clock that jumps, a leaving runner and a waiting run come to.
+
+use super::*;
+
+const HOURS_MS: i64 = 3 * 3_600_000;
+
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_takes_no_claim_from_a_runner_that_lives() {
+    let bench = Bench::new().await;
+    let machine = bench.machine().await;
+    let session = bench.session().await;
+    let claim = bench.claim(&machine).await;
+    bench.clock.advance_ms(HOURS_MS);
+    bench.engine.follow_clock(HOURS_MS).await.unwrap();
+    bench.engine.lapse_leases().await.unwrap();
+    bench.append(&machine, &claim, 0, &[says("on")]).await.unwrap();
+    bench.renew(&machine, &claim).await.unwrap();
+    assert_eq!(bench.record(session).await.status, Status::Running);
+    // One that does not live is lost after its one full lease all the same.
+    bench.clock.advance_ms(60_000 + 60_000 + 1);
+    bench.engine.follow_clock(0).await.unwrap();
+    bench.engine.lapse_leases().await.unwrap();
+    assert_eq!(bench.record(session).await.status, Status::Rescheduling);
+    bench.assert_verified().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_no_run_with_a_runner_that_is_gone() {
+    let bench = Bench::new().await;
+    let (gone, other) = (bench.machine().await, bench.machine().await);
+    let session = bench.session().await;
+    let claim = bench.claim(&gone).await;
+    bench.clock.advance_ms(-HOURS_MS);
+    bench.engine.follow_clock(-HOURS_MS).await.unwrap();
+    bench.append(&gone, &claim, 0, &[says("still mine")]).await.unwrap();
+    bench.clock.advance_ms(60_000 + 60_000 + 1);
+    bench.engine.follow_clock(0).await.unwrap();
+    bench.engine.lapse_leases().await.unwrap();
+    assert_eq!(bench.record(session).await.status, Status::Rescheduling);
+    let second = bench.claim(&other).await;
+    assert_eq!(second.epoch, claim.epoch + 1);
+    assert_eq!(code(bench.append(&gone, &claim, 1, &[says("late")]).await), Code::Fenced);
+    bench.assert_verified().await;
+}
+
+#[tokio::test]
+async fn work_that_comes_while_a_runner_leaves_is_there_for_the_next_at_once() {
+    let bench = Bench::new().await;
+    let other = bench.machine().await;
+    for round in 0..200 {
+        let leaving = bench.machine().await;
+        let request = ClaimRequest { wait_ms: 25_000, ..ask(&leaving) };
+        let poll = bench.engine.claim(leaving.caller, request.clone());
+        let close = async {
+            for _ in 0..round % 7 {
+                tokio::task::yield_now().await;
+            }
+            bench.engine.close_instance(leaving.caller, leaving.caller.instance_id).await
+        };
+        let (polled, session, closed) = tokio::join!(poll, bench.session(), close);
+        closed.unwrap();
+        let late = bench.engine.claim(leaving.caller, ask(&leaving)).await.unwrap();
+        assert!(late.claim.is_none(), "round {round}: a late poll of a closed instance gets nothing");
+        // An offer that the leaving runner heard of is not confirmed by it any more.
+        drop(polled);
+        let claim = bench.claim(&other).await;
+        assert_eq!(claim.session_id, session, "round {round}");
+        bench.settle(&other, &claim, 0, SettledOutcome::EndTurn).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_run_says_why_it_waits() {
+    let bench = Bench::new().await;
+    let session = bench.session().await;
+    let reason = async || bench.engine.runs(session).await.unwrap().pop().unwrap().waiting_reason;
+    assert_eq!(reason().await, Some(WaitingReason::NoRunnerMatchesLabels));
+    let machine = bench.machine().await;
+    // It is online, has nothing to do, and does not poll.
+    assert_eq!(reason().await, Some(WaitingReason::NoRunnerReady));
+    bench.clock.advance_ms(60_000);
+    assert_eq!(reason().await, Some(WaitingReason::AllRunnersOffline));
+    bench.engine.drain_runner(bench.workspace, machine.caller.runner_id).await.unwrap();
+    assert_eq!(reason().await, Some(WaitingReason::AllRunnersDraining));
+    let busy = bench.machine().await;
+    bench.poll(&busy).await.claim.unwrap();
+    assert_eq!(reason().await, Some(WaitingReason::Offered));
+    let second = bench.session().await;
+    let second = bench.engine.runs(second).await.unwrap().pop().unwrap().waiting_reason;
+    assert_eq!(second, Some(WaitingReason::AllSlotsBusy));
+    bench.engine.revoke_runner(bench.workspace, machine.caller.runner_id, "gone".to_owned()).await.unwrap();
+    bench.engine.revoke_runner(bench.workspace, busy.caller.runner_id, "gone".to_owned()).await.unwrap();
+    assert_eq!(reason().await, Some(WaitingReason::NoRunnerMatchesLabels));
+}
