@@ -1,5 +1,6 @@
 //! Durable numbered events of one claim: on this disk before anything acts on them, then at the control plane, once and in order.
-//! It never drops a catalogue event and never sends anything after its claim is lost.
+//! It never drops a catalogue event and never sends anything after its claim is lost. Live text may be dropped; then the log
+//! says how much.
 
 mod deltas;
 mod frame;
@@ -26,7 +27,10 @@ use std::{
     collections::HashMap,
     io,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -109,6 +113,8 @@ struct Shared {
     decisions: Mutex<HashMap<EventId, Decision>>,
     lease: watch::Receiver<State>,
     deltas: mpsc::Sender<deltas::Delta>,
+    /// Bytes of live text that were dropped and that no `stream.gap` tells of yet.
+    unseen: AtomicU64,
 }
 
 /// The outbox of one claim. Clones share it.
@@ -148,20 +154,22 @@ impl Outbox {
             decisions: Mutex::default(),
             lease,
             deltas: sender,
+            unseen: AtomicU64::new(0),
         });
         let outbox = Self { shared };
         Ok((outbox.clone(), Backlog { outbox, deltas: receiver }))
     }
 
     /// Takes events in order; they are on this disk when it returns. Waits while the lease is frozen or the spool is full.
+    /// Before them goes a `stream.gap` when live text was dropped since the last append.
     ///
     /// Returns the index after the last of them.
     ///
     /// # Errors
     /// [`Error`]; then none of the events was taken.
     pub async fn append(&self, events: Vec<Appended>) -> Result<u64, Error> {
-        let mut lines = Vec::with_capacity(events.len());
-        for event in &events {
+        let mut lines = Vec::with_capacity(events.len() + 1);
+        for event in self.gap().iter().chain(&events) {
             lines.push(encode(event)?);
         }
         let urgent = events.iter().any(|event| is_urgent(&event.body));
@@ -251,9 +259,24 @@ impl Outbox {
 
     /// Live text of a message that is still being made; best effort, never waits.
     pub fn deltas(&self, event_id: EventId, offset: u64, text: String) {
+        let bytes = text.len();
+        let delta = deltas::Delta { event_id, offset, text, after: self.next_index() };
         // A full queue leaves a gap, behind which nothing more of this message is forwarded.
-        let _ =
-            self.shared.deltas.try_send(deltas::Delta { event_id, offset, text, after: self.next_index() });
+        if self.shared.deltas.try_send(delta).is_err() {
+            self.dropped(bytes);
+        }
+    }
+
+    /// Notes that live text was dropped that somebody watches.
+    fn dropped(&self, bytes: usize) {
+        self.shared.unseen.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What is told of dropped live text with the next events.
+    fn gap(&self) -> Option<Appended> {
+        let bytes = self.shared.unseen.swap(0, Ordering::Relaxed);
+        let body = Body::StreamGap { bytes };
+        (bytes > 0).then(|| Appended { id: EventId::mint(), thread_id: None, model_request_id: None, body })
     }
 
     /// How far events have come, for whoever shows it.

@@ -2,13 +2,13 @@
 //! and no text overtakes the events that were taken before it: who watches sees them in the order of the log.
 
 use super::{
-    Progress,
+    Outbox,
     sender::{Route, allows},
 };
-use crate::claim::lease::State;
+use crate::plane;
 use checkfu_shared::{id::EventId, protocol::append::Deltas};
 use std::collections::VecDeque;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// How many messages may be in the making at once; older ones count as broken off.
@@ -24,16 +24,39 @@ pub(crate) struct Delta {
     pub(crate) after: u64,
 }
 
-/// Which byte of which message comes next; `None` after a gap.
+/// Where a message stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// This byte comes next.
+    At(u64),
+    /// Nothing more of it is forwarded; whether what is dropped is missed by somebody.
+    GivenUp { missed: bool },
+}
+
+/// What becomes of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admitted {
+    Yes,
+    No { missed: bool },
+}
+
+/// Which byte of which message comes next.
 #[derive(Debug, Default)]
-struct Positions(VecDeque<(EventId, Option<u64>)>);
+struct Positions(VecDeque<(EventId, Place)>);
 
 impl Positions {
     /// Whether the piece goes on where its message stands; if not, the message is given up.
-    fn admit(&mut self, delta: &Delta) -> bool {
+    fn admit(&mut self, delta: &Delta) -> Admitted {
         let known = self.0.iter_mut().find(|(id, _)| *id == delta.event_id);
-        let fits = known.as_ref().map_or(Some(0), |(_, next)| *next) == Some(delta.offset);
-        let next = fits.then(|| delta.offset + delta.text.len() as u64);
+        let place = known.as_ref().map_or(Place::At(0), |(_, place)| *place);
+        let (next, admitted) = match place {
+            Place::At(next) if next == delta.offset => {
+                (Place::At(delta.offset + delta.text.len() as u64), Admitted::Yes)
+            }
+            // A piece before this one is gone, and was counted when it went.
+            Place::At(_) => (Place::GivenUp { missed: true }, Admitted::No { missed: true }),
+            Place::GivenUp { missed } => (place, Admitted::No { missed }),
+        };
         if let Some((_, position)) = known {
             *position = next;
         } else {
@@ -42,22 +65,18 @@ impl Positions {
             }
             self.0.push_back((delta.event_id, next));
         }
-        fits
+        admitted
     }
 
-    fn give_up(&mut self, id: EventId) {
-        self.0.iter_mut().filter(|(known, _)| *known == id).for_each(|(_, next)| *next = None);
+    fn give_up(&mut self, id: EventId, missed: bool) {
+        let places = self.0.iter_mut().filter(|(known, _)| *known == id);
+        places.for_each(|(_, place)| *place = Place::GivenUp { missed });
     }
 }
 
-pub(crate) async fn run(
-    mut queue: mpsc::Receiver<Delta>,
-    route: &Route,
-    lease: watch::Receiver<State>,
-    mut progress: watch::Receiver<Progress>,
-) {
+pub(crate) async fn run(mut queue: mpsc::Receiver<Delta>, route: &Route, outbox: &Outbox) {
     let mut positions = Positions::default();
-    let mut held: Option<Delta> = None;
+    let (mut progress, mut held) = (outbox.progress(), None);
     loop {
         let Some(mut delta) = (match held.take() {
             Some(delta) => Some(delta),
@@ -69,15 +88,41 @@ pub(crate) async fn run(
         // An error means that every outbox is gone; then the next receive ends this too.
         let _ = progress.wait_for(|progress| progress.acked >= delta.after).await;
         held = gather(&mut delta, &mut queue);
-        if !positions.admit(&delta) {
-            continue;
+        let (id, bytes) = (delta.event_id, delta.text.len());
+        let missed = match positions.admit(&delta) {
+            Admitted::Yes => match forward(route, outbox, delta).await {
+                Ok(()) => continue,
+                Err(Dropped { missed }) => {
+                    positions.give_up(id, missed);
+                    missed
+                }
+            },
+            Admitted::No { missed } => missed,
+        };
+        if missed {
+            outbox.dropped(bytes);
         }
-        let wanted = *route.watched.borrow() && allows(&lease);
-        let deltas =
-            Deltas { epoch: route.epoch, event_id: delta.event_id, offset: delta.offset, text: delta.text };
-        if !wanted || route.plane.deltas(route.claim, &deltas).await.is_err() {
-            positions.give_up(deltas.event_id);
-        }
+    }
+}
+
+/// Why a piece went no further than here.
+struct Dropped {
+    missed: bool,
+}
+
+async fn forward(route: &Route, outbox: &Outbox, delta: Delta) -> Result<(), Dropped> {
+    if !*route.watched.borrow() {
+        return Err(Dropped { missed: false });
+    }
+    if !allows(&outbox.shared.lease) {
+        return Err(Dropped { missed: true });
+    }
+    let deltas =
+        Deltas { epoch: route.epoch, event_id: delta.event_id, offset: delta.offset, text: delta.text };
+    match route.plane.deltas(route.claim, &deltas).await {
+        Ok(()) => Ok(()),
+        // A refusal says that the message is out or that nobody looks.
+        Err(error) => Err(Dropped { missed: matches!(error, plane::Error::Unreachable { .. }) }),
     }
 }
 
@@ -106,19 +151,20 @@ mod tests {
     #[test]
     fn a_message_is_forwarded_up_to_its_first_gap_and_no_further() {
         let mut positions = Positions::default();
+        let (yes, no) = (Admitted::Yes, Admitted::No { missed: true });
         for (piece, admitted) in [
-            (delta(1, 0, "abc"), true),
-            (delta(2, 5, "late"), false),
-            (delta(1, 3, "d"), true),
-            (delta(1, 5, "f"), false),
-            (delta(1, 4, "e"), false),
-            (delta(2, 0, "again"), false),
-            (delta(3, 0, "x"), true),
+            (delta(1, 0, "abc"), yes),
+            (delta(2, 5, "late"), no),
+            (delta(1, 3, "d"), yes),
+            (delta(1, 5, "f"), no),
+            (delta(1, 4, "e"), no),
+            (delta(2, 0, "again"), no),
+            (delta(3, 0, "x"), yes),
         ] {
             assert_eq!(positions.admit(&piece), admitted, "{piece:?}");
         }
-        positions.give_up(EventId::from_bytes([3; 16]));
-        assert!(!positions.admit(&delta(3, 1, "y")));
+        positions.give_up(EventId::from_bytes([3; 16]), false);
+        assert_eq!(positions.admit(&delta(3, 1, "y")), Admitted::No { missed: false });
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ pub(crate) async fn run(backlog: Backlog, route: Route) {
     // Live text ends with the events: behind a sealed outbox nothing may be shown.
     tokio::select! {
         () = events => {}
-        () = deltas::run(deltas, &route, outbox.shared.lease.clone(), outbox.progress()) => {}
+        () = deltas::run(deltas, &route, &outbox) => {}
     }
 }
 

@@ -5,14 +5,23 @@ use crate::{
     claim::lease::clock,
     rig::{Dice, Fault, Rig, claim, message, proposal, until},
 };
-use checkfu_shared::problem::Code;
+use checkfu_shared::{content::Block, problem::Code};
 use tokio::task::JoinHandle;
 
 struct Opened {
     outbox: Outbox,
     lease: watch::Sender<State>,
     sending: JoinHandle<()>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+}
+
+impl Opened {
+    /// Ends everything but the directory, as the end of the daemon does.
+    async fn restart(self) -> tempfile::TempDir {
+        self.sending.abort();
+        let _ = self.sending.await;
+        self.dir
+    }
 }
 
 fn held() -> State {
@@ -20,6 +29,16 @@ fn held() -> State {
 }
 
 async fn open(rig: &Rig, dir: tempfile::TempDir, acked: u64, quota: Arc<Quota>) -> Opened {
+    open_watched(rig, dir, acked, quota, false).await
+}
+
+async fn open_watched(
+    rig: &Rig,
+    dir: tempfile::TempDir,
+    acked: u64,
+    quota: Arc<Quota>,
+    watched: bool,
+) -> Opened {
     let (lease, watching) = watch::channel(held());
     let (outbox, backlog) = Outbox::open(dir.path(), acked, quota, watching).await.unwrap();
     let claim = claim(1);
@@ -27,10 +46,10 @@ async fn open(rig: &Rig, dir: tempfile::TempDir, acked: u64, quota: Arc<Quota>) 
         plane: Arc::clone(&rig.plane),
         claim: claim.id,
         epoch: claim.epoch,
-        watched: watch::Sender::new(false),
+        watched: watch::Sender::new(watched),
     };
     let sending = tokio::spawn(run(backlog, route));
-    Opened { outbox, lease, sending, _dir: dir }
+    Opened { outbox, lease, sending, dir }
 }
 
 async fn fresh(rig: &Rig) -> Opened {
@@ -65,7 +84,7 @@ async fn every_event_arrives_exactly_once_and_in_order_whatever_replies_are_lost
                     opened.sending.abort();
                     let _ = opened.sending.await;
                     let acked = rig.world().log.len() as u64;
-                    opened = open(&rig, opened._dir, acked, Arc::default()).await;
+                    opened = open(&rig, opened.dir, acked, Arc::default()).await;
                 }
                 2 => {
                     let calls: Vec<EventId> = events
@@ -204,4 +223,84 @@ async fn an_event_without_a_decision_is_not_waited_for_for_ever() {
     assert!(
         matches!(opened.outbox.decisions(&[event.id]).await, Err(Error::Undecided(id)) if id == event.id)
     );
+}
+
+fn gaps(log: &[Appended]) -> Vec<(usize, u64)> {
+    let gap = |event: &Appended| match event.body {
+        Body::StreamGap { bytes } => Some(bytes),
+        _ => None,
+    };
+    log.iter().enumerate().filter_map(|(at, event)| Some((at, gap(event)?))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spool_at_its_cap_drops_live_text_only_and_says_how_much_before_what_comes_next() {
+    const LARGE: usize = 100 << 10;
+    let rig = Rig::start().await;
+    rig.faults(|path| if path.ends_with("/claims") { Fault::None } else { Fault::Status(503) });
+    let quota = || Arc::new(Quota::new(5 << 20, 1 << 30));
+    let opened = open_watched(&rig, tempfile::tempdir().unwrap(), 0, quota(), true).await;
+    let (outbox, text) = (opened.outbox.clone(), "x".repeat(LARGE));
+    let numbered = move |n: usize| message(&format!("{n} {text}"));
+    let large = numbered.clone();
+    let writing = tokio::spawn(async move {
+        for n in 0..250 {
+            outbox.append(vec![large(n)]).await.unwrap();
+        }
+    });
+    opened.outbox.progress().wait_for(|now| now.stall == Some(Stall::SpoolFull)).await.unwrap();
+    let taken = opened.outbox.next_index();
+    assert!((30..60).contains(&taken), "{taken} events of 100 KiB under a cap of 5 MiB");
+    // While the session stands still, its message goes on: what the queue does not hold is dropped.
+    let streaming = EventId::mint();
+    for offset in 0..1_000 {
+        opened.outbox.deltas(streaming, offset * 10, "0123456789".to_owned());
+    }
+    writing.abort();
+    let _ = writing.await;
+
+    // The daemon is started again; everything that was taken is still there, and the rest follows.
+    let dir = opened.restart().await;
+    let taken = Spool::open(dir.path(), 0).unwrap().next();
+    let opened = open_watched(&rig, dir, 0, quota(), true).await;
+    for offset in 0..1_000 {
+        opened.outbox.deltas(streaming, offset * 10, "0123456789".to_owned());
+    }
+    rig.faults(|_| Fault::None);
+    let from = usize::try_from(taken).unwrap();
+    for n in from..250 {
+        opened.outbox.append(vec![numbered(n)]).await.unwrap();
+    }
+    opened.outbox.flush().await.unwrap();
+    let world = rig.world();
+    let gaps = gaps(&world.log);
+    assert_eq!(gaps[0].0, from, "the gap is told before what comes next: {gaps:?}");
+    let dropped: u64 = gaps.iter().map(|(_, bytes)| bytes).sum();
+    assert!(dropped > 0 && dropped % 10 == 0 && dropped < 10_000, "{gaps:?}");
+    let number = |content: &[Block]| match content {
+        [Block::Text { text }] => text.split(' ').next().unwrap().parse::<usize>().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let numbers = world.log.iter().filter_map(|event| match &event.body {
+        Body::AgentMessage { content } => Some(number(content)),
+        _ => None,
+    });
+    // No event of the catalogue was dropped, doubled or moved.
+    assert_eq!(numbers.collect::<Vec<_>>(), (0..250).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn live_text_that_nobody_watches_or_that_arrives_leaves_no_gap() {
+    for watched in [false, true] {
+        let rig = Rig::start().await;
+        let opened = open_watched(&rig, tempfile::tempdir().unwrap(), 0, Arc::default(), watched).await;
+        let id = EventId::mint();
+        for offset in 0..50 {
+            opened.outbox.deltas(id, offset, "x".to_owned());
+            tokio::task::yield_now().await;
+        }
+        opened.outbox.append(vec![message("said")]).await.unwrap();
+        opened.outbox.flush().await.unwrap();
+        assert_eq!(gaps(&rig.world().log), [], "watched {watched}");
+    }
 }
