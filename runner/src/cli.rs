@@ -93,6 +93,9 @@ struct Run {
     /// A label that environments may ask for; may be repeated.
     #[arg(long = "label", value_name = "L")]
     labels: Vec<String>,
+    /// Take no work while less than this is free on the disk of the state directory.
+    #[arg(long, value_name = "MIB", default_value_t = 512, env = "CHECKFU_RUNNER_MIN_FREE_MIB")]
+    min_free_mib: u64,
     /// How long the first signal waits for running turns, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 240, env = "CHECKFU_RUNNER_DRAIN_SECONDS")]
     drain_seconds: u64,

@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod carrier;
+mod issuer;
 mod link;
 pub mod tls;
 pub mod token;

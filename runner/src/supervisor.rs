@@ -2,6 +2,7 @@
 //! bounded clean-up; third: out at once. Whatever is left, the next start finds.
 
 mod chores;
+mod disk;
 pub mod docker;
 pub mod executor;
 mod signals;

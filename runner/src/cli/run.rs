@@ -39,7 +39,11 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
     log();
     let finished = runtime.block_on(async {
         let sandbox = config.sandbox(&state, identity.runner_id);
-        let (executor, watching) = supervisor::docker::executor(sandbox, supervisor::docker::session);
+        let room = supervisor::docker::Room {
+            state_dir: state.join("."),
+            free_bytes_min: arguments.min_free_mib.saturating_mul(1 << 20),
+        };
+        let (executor, watching) = supervisor::docker::executor(sandbox, room, supervisor::docker::session);
         let start = Start { state, identity, config, machine: pairing::this_host(), signals };
         let finished = supervisor::run(start, executor).await;
         watching.abort();

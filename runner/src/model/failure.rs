@@ -76,7 +76,9 @@ pub fn of_answer(status: u16, retry_after_ms: Option<u64>, body: &[u8]) -> Failu
 pub fn of_problem(problem: &Problem, retry_after_ms: Option<u64>) -> Failure {
     match problem.code {
         Code::BudgetReached => Failure::Budget,
-        Code::Fenced | Code::ClaimLapsed | Code::RunnerRevoked => Failure::Fenced,
+        Code::Fenced | Code::RunnerRevoked => Failure::Fenced,
+        // A lease that ended can be revived until a newer epoch is out; the renewals find out which it is.
+        Code::ClaimLapsed => unreachable("the claim's lease has to be renewed first"),
         // The capability is renewed with the lease, so a refused one may be replaced a moment later.
         Code::Unauthenticated => unreachable("its gateway did not accept the claim's token"),
         code => judge(code.status(), code.kind(), &problem.message, retry_after_ms),
@@ -149,6 +151,7 @@ mod tests {
             (401, gateway(Code::Unauthenticated), "retry"),
             (409, gateway(Code::Fenced), "fenced"),
             (403, gateway(Code::RunnerRevoked), "fenced"),
+            (409, gateway(Code::ClaimLapsed), "retry"),
             (502, gateway(Code::ProviderUnreachable), "retry"),
             (503, gateway(Code::Stopping), "retry"),
         ];

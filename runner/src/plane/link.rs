@@ -25,7 +25,7 @@ use std::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// No reply is larger: a page of history may carry some events of half a MiB each.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-const REASON_CHARS_MAX: usize = 300;
+const REASON_CHARS_MAX: usize = 400;
 
 /// A request, ready to be sent any number of times.
 #[derive(Debug, Clone)]
@@ -83,6 +83,8 @@ impl Link {
             .user_agent(concat!("checkfu-runner/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(Duration::from_secs(15))
+            // A peer that acknowledges nothing is given up long before the system would.
+            .tcp_user_timeout(Duration::from_secs(20))
             .http2_keep_alive_interval(Duration::from_secs(20))
             .http2_keep_alive_timeout(Duration::from_secs(10))
             .pool_idle_timeout(Duration::from_secs(60));
@@ -212,11 +214,7 @@ pub(crate) const fn unreached(reason: String, retry_after: Option<Duration>) -> 
 
 /// An exchange that brought no answer.
 pub(crate) fn unreachable(error: &reqwest::Error) -> Error {
-    let mut reason = chain(error);
-    if reason.contains("UnknownIssuer") {
-        reason.push_str("; name the authority that signed its certificate with --ca FILE");
-    }
-    unreached(reason, None)
+    unreached(chain(error), None)
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

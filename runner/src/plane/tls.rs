@@ -1,8 +1,15 @@
 //! How the runner recognises its control plane: the machine's authorities, the bundled public ones, and those of `--ca`.
 //! There is no way to skip verification.
 
+use super::issuer::issuer;
 use rustls::{
-    ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer, pki_types::pem::PemObject as _,
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+    client::{
+        VerifierBuilderError, WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use std::{
     path::{Path, PathBuf},
@@ -23,6 +30,66 @@ pub enum Error {
     /// The cryptography refuses its own defaults.
     #[error("the TLS library cannot be set up")]
     Setup(#[from] rustls::Error),
+    /// No authority can be used to verify with.
+    #[error("the certificate authorities cannot be set up")]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// A certificate that nobody trusted signed.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "its certificate was issued by `{issuer}`, which is not trusted here; name that authority with --ca FILE or SSL_CERT_FILE"
+)]
+struct Untrusted {
+    issuer: String,
+}
+
+/// The usual verification; it only says more when the issuer is unknown.
+#[derive(Debug)]
+struct Naming(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Naming {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        verified.map_err(|error| match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                // The last one of the chain is what an authority here would have to vouch for.
+                let issuer = issuer(intermediates.last().unwrap_or(end_entity));
+                let issuer = issuer.unwrap_or_else(|| "an authority without a name".to_owned());
+                rustls::Error::Other(OtherError(Arc::new(Untrusted { issuer })))
+            }
+            other => other,
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// The client side of TLS 1.2 and 1.3. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the machine's store when they are set.
@@ -40,9 +107,13 @@ pub fn config(extra_ca: Option<&Path>) -> Result<ClientConfig, Error> {
     if let Some(path) = extra_ca {
         add(&mut roots, path)?;
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let usual =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Naming(usual)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

@@ -108,8 +108,8 @@ pub enum Error {
     Lost,
     /// The toolbox ended as soon as it was started.
     #[error(
-        "the toolbox ended as soon as it was started; build it again with packaging/toolbox.sh, for this machine's \
-             processor and this runner's version"
+        "the toolbox ended as soon as it was started; check that the image is for this machine's processor, and that the \
+             toolbox is of this runner's version: build it again with packaging/toolbox.sh or reinstall the runner"
     )]
     ToolboxEnded,
     /// The sandbox does not answer although its container runs.

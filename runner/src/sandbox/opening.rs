@@ -14,7 +14,9 @@ use super::{
 };
 use bollard::{
     container::AttachContainerResults,
-    models::{ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum as Status},
+    models::{
+        ContainerCreateBody, ContainerInspectResponse, ContainerState, ContainerStateStatusEnum as Status,
+    },
 };
 use checkfu_shared::{
     environment::{Network, Profile},
@@ -142,10 +144,22 @@ impl Docker {
             sandbox.hold.doubt();
         }
         match sandbox.ready().await {
-            Err(Error::Lost) if how != How::Adopted => return Err(Error::ToolboxEnded),
+            Err(Error::Lost) if how != How::Adopted => return Err(self.why_gone(&sandbox.name).await),
             ready => ready?,
         }
         Ok(Opened { sandbox: Arc::new(sandbox), how })
+    }
+
+    /// What a container that did not stay up died of.
+    async fn why_gone(&self, name: &str) -> Error {
+        let found = self.inner.engine.inspect(name).await;
+        let state = found.map(|found| found.and_then(|found| found.state));
+        match state {
+            Ok(Some(state)) if ended_by_itself(&state) => Error::ToolboxEnded,
+            // Removed or killed under us, or nobody can say: another try may go better.
+            Ok(_) => Error::Lost,
+            Err(error) => error,
+        }
     }
 
     /// As [`Self::bring_up`]. The daemon may finish a creation whose request was dropped after we looked and before we create;
@@ -337,6 +351,12 @@ async fn see_off(tasks: TaskTracker, closed: CancellationToken) {
     tasks.wait().await;
 }
 
+/// Whether the first process ended of its own accord, and not because the daemon or the kernel killed it.
+fn ended_by_itself(state: &ContainerState) -> bool {
+    const KILLED: i64 = 128 + 9;
+    state.status == Some(Status::EXITED) && state.exit_code != Some(KILLED)
+}
+
 /// Whether the runtime was not allowed to set a limit of a process.
 fn exceeds_limit(error: &Error) -> bool {
     matches!(error, Error::Engine { detail, .. } if detail.contains("rlimit"))
@@ -349,7 +369,7 @@ fn ours(labels: &HashMap<String, String>, instance: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bollard::models::{ContainerConfig, ContainerState};
+    use bollard::models::ContainerConfig;
 
     fn found(instance: &str, session: SessionId, status: Option<Status>) -> ContainerInspectResponse {
         let labels = HashMap::from([
@@ -374,6 +394,20 @@ mod tests {
         assert_eq!(with(Status::CREATED), Plan::StartOver);
         assert!(matches!(with(Status::DEAD), Plan::Replace(_)));
         assert!(matches!(plan(Some(&found("me", session, None)), "me", session), Plan::Replace(_)));
+    }
+
+    #[test]
+    fn only_a_first_process_that_ended_of_itself_is_the_toolboxs_fault() {
+        for (status, exit_code, want) in [
+            (Status::EXITED, Some(0), true),
+            (Status::EXITED, Some(2), true),
+            (Status::EXITED, Some(137), false),
+            (Status::RUNNING, Some(0), false),
+            (Status::REMOVING, Some(0), false),
+        ] {
+            let state = ContainerState { status: Some(status), exit_code, ..Default::default() };
+            assert_eq!(ended_by_itself(&state), want, "{status} {exit_code:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Watches Docker: connects, checks that it can confine a sandbox, stops sandboxes that nobody uses.
-//! While it is away the runner claims nothing and says why; it heals by itself.
+//! Watches Docker and the disk: connects, checks that sandboxes can be confined and spools written, stops sandboxes that
+//! nobody uses. While something is missing the runner claims nothing and says why; it heals by itself.
 
-use super::executor::{Executor, Readiness};
+use super::{
+    disk,
+    executor::{Executor, Readiness},
+};
 use crate::{
     claim::Held,
     sandbox::{self, Docker},
@@ -9,7 +12,7 @@ use crate::{
 };
 use checkfu_shared::id::SessionId;
 use futures_util::future::BoxFuture;
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinHandle};
 
 const CHECK_READY: Duration = Duration::from_secs(30);
@@ -18,6 +21,15 @@ const CHECK_AWAY: Duration = Duration::from_secs(3);
 /// Runs one claim in a sandbox of this Docker.
 pub type Run = fn(Held, Docker) -> BoxFuture<'static, Ended>;
 
+/// How much has to be free where.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// Where spools are written.
+    pub state_dir: PathBuf,
+    /// Bytes that have to be free there before work is taken.
+    pub free_bytes_min: u64,
+}
+
 /// What runs claims of a real runner: the session executor.
 #[must_use]
 pub fn session(held: Held, docker: Docker) -> BoxFuture<'static, Ended> {
@@ -25,12 +37,12 @@ pub fn session(held: Held, docker: Docker) -> BoxFuture<'static, Ended> {
     Box::pin(session::run(held, session::Deps { docker, keep_ms }))
 }
 
-/// The executor over Docker, and the task that watches it. Call it within a runtime.
+/// The executor over Docker, and the task that watches it and the disk. Call it within a runtime.
 #[must_use]
-pub fn executor(config: sandbox::Config, run: Run) -> (Executor, JoinHandle<()>) {
+pub fn executor(config: sandbox::Config, room: Room, run: Run) -> (Executor, JoinHandle<()>) {
     let (found, docker) = watch::channel(None::<Docker>);
     let (readiness, ready) = watch::channel(Err("Docker is being asked".to_owned()));
-    let watching = tokio::spawn(watch(config, found, readiness));
+    let watching = tokio::spawn(watch(config, room, found, readiness));
     let (for_run, for_dispose, for_list) = (docker.clone(), docker.clone(), docker);
     let executor = Executor {
         run: Arc::new(move |held| {
@@ -76,16 +88,20 @@ async fn list(docker: Option<Docker>) -> Option<Vec<SessionId>> {
 
 async fn watch(
     config: sandbox::Config,
+    room: Room,
     found: watch::Sender<Option<Docker>>,
     readiness: watch::Sender<Readiness>,
 ) {
     loop {
-        let checked = check(&config, &found).await;
+        let checked = match check(&config, &found).await {
+            Ok(()) => disk::check(&room.state_dir, room.free_bytes_min),
+            missing => missing,
+        };
         let wait = if checked.is_ok() { CHECK_READY } else { CHECK_AWAY };
         readiness.send_if_modified(|before| {
             let changed = *before != checked;
             match &checked {
-                Ok(()) if changed => tracing::info!("Docker is ready"),
+                Ok(()) if changed => tracing::info!("Docker is ready and the disk has room"),
                 Err(reason) if changed => {
                     tracing::warn!(%reason, "no sandboxes can be made, so no work is taken")
                 }

@@ -15,6 +15,7 @@ pub(super) fn of_open(error: &Error) -> Trouble {
         | Error::Packages { .. }
         | Error::Unsafe { .. }
         | Error::NoToolbox { .. }
+        | Error::ToolboxEnded
         | Error::NotLocal { .. }
         | Error::NameTaken { .. } => Trouble::Hopeless(told),
         _ => Trouble::Away(told),
@@ -79,6 +80,7 @@ mod tests {
     #[test]
     fn only_what_cannot_heal_is_hopeless() {
         assert!(matches!(of_open(&Error::ImageNotFound { image: "x".into() }), Trouble::Hopeless(_)));
+        assert!(matches!(of_open(&Error::ToolboxEnded), Trouble::Hopeless(_)));
         assert!(matches!(of_open(&Error::Unavailable { detail: "d".into() }), Trouble::Away(_)));
         assert!(matches!(of_call(&Error::Lost), Trouble::Lost(_)));
         assert!(matches!(of_call(&Error::Hostile { what: "x".into() }), Trouble::Unknown(_)));
