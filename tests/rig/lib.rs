@@ -12,7 +12,10 @@
 pub mod api;
 pub mod link;
 pub mod process;
+pub mod proxy;
 pub mod scripted_model;
+pub mod tls;
+pub mod tmpfs;
 pub mod wait;
 pub mod world;
 

@@ -1,14 +1,14 @@
-//! A network that misbehaves on command: a TCP relay between a client and a real server.
+//! A network that misbehaves on command: a relay between a client and a real server, over TCP or a local socket.
 //! It knows bytes and connections only, nothing of what runs over them. Its condition holds for connections
 //! already open as well as for new ones.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -32,10 +32,55 @@ pub enum Condition {
 /// A relay to one server; dropping it closes everything.
 #[derive(Debug)]
 pub struct FaultyLink {
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     condition: watch::Sender<Condition>,
-    cut: watch::Sender<CancellationToken>,
+    fates: watch::Sender<Fate>,
     task: JoinHandle<()>,
+}
+
+/// What may happen to the connections that are open at one time.
+#[derive(Debug, Clone, Default)]
+struct Fate {
+    cut: CancellationToken,
+    stranded: CancellationToken,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+type Connection = Box<dyn Stream + Unpin>;
+
+enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Local(UnixListener, PathBuf),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Tcp(listener, _) => tcp(listener.accept().await?.0),
+            Self::Local(listener, _) => Box::new(listener.accept().await?.0),
+        })
+    }
+
+    /// How the server is reached, for one connection.
+    fn server(&self) -> impl Future<Output = io::Result<Connection>> + Send + use<> {
+        let (address, path) = match self {
+            Self::Tcp(_, address) => (Some(*address), PathBuf::new()),
+            Self::Local(_, path) => (None, path.clone()),
+        };
+        async move {
+            Ok(match address {
+                Some(address) => tcp(TcpStream::connect(address).await?),
+                None => Box::new(UnixStream::connect(path).await?),
+            })
+        }
+    }
+}
+
+/// Small pieces must not wait for each other: the link adds only the delay it is told to.
+fn tcp(stream: TcpStream) -> Connection {
+    let _ = stream.set_nodelay(true);
+    Box::new(stream)
 }
 
 impl FaultyLink {
@@ -43,22 +88,34 @@ impl FaultyLink {
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
+        Ok(Self::over(Listener::Tcp(listener, server), Some(address)))
+    }
+
+    /// Listens on a new local socket at `path` and relays to the one at `server`; starts clear.
+    pub fn on_socket(path: PathBuf, server: PathBuf) -> io::Result<Self> {
+        Ok(Self::over(Listener::Local(UnixListener::bind(path)?, server), None))
+    }
+
+    fn over(listener: Listener, address: Option<SocketAddr>) -> Self {
         let (condition, seen) = watch::channel(Condition::Clear);
-        let (cut, cuts) = watch::channel(CancellationToken::new());
-        let task = tokio::spawn(accept(listener, server, seen, cuts));
-        Ok(Self { address, condition, cut, task })
+        let (fates, fate) = watch::channel(Fate::default());
+        let task = tokio::spawn(accept(listener, seen, fate));
+        Self { address, condition, fates, task }
     }
 
     /// Where clients connect.
+    ///
+    /// # Panics
+    /// When the relay listens on a local socket.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.address.expect("a relay over TCP")
     }
 
     /// Where clients connect, as the base of a URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.address())
     }
 
     /// Changes the condition from now on.
@@ -68,7 +125,14 @@ impl FaultyLink {
 
     /// Breaks every open connection; new ones follow the condition.
     pub fn cut(&self) {
-        self.cut.send_replace(CancellationToken::new()).cancel();
+        self.fates.send_replace(Fate::default()).cut.cancel();
+    }
+
+    /// No byte moves any more on any open connection, and none is closed, as when a router forgets them; new ones follow the
+    /// condition.
+    pub fn strand(&self) {
+        let fate = Fate { stranded: CancellationToken::new(), ..self.fates.borrow().clone() };
+        self.fates.send_replace(fate).stranded.cancel();
     }
 }
 
@@ -78,41 +142,41 @@ impl Drop for FaultyLink {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: SocketAddr,
-    condition: watch::Receiver<Condition>,
-    cuts: watch::Receiver<CancellationToken>,
-) {
+async fn accept(listener: Listener, condition: watch::Receiver<Condition>, fates: watch::Receiver<Fate>) {
     // Owned here, so that the end of this task ends every connection.
     let mut connections = JoinSet::new();
     loop {
-        let Ok((client, _)) = listener.accept().await else { return };
+        let Ok(client) = listener.accept().await else { return };
         while connections.try_join_next().is_some() {}
         if *condition.borrow() == Condition::Refusing {
             continue;
         }
-        let cut = cuts.borrow().clone();
-        let relaying = relay(client, server, condition.clone());
+        let Fate { cut, stranded } = fates.borrow().clone();
+        let relaying = relay(client, listener.server(), condition.clone());
         connections.spawn(async move {
+            tokio::pin!(relaying);
             tokio::select! {
-                () = relaying => {}
+                () = &mut relaying => {}
                 () = cut.cancelled() => {}
+                // Kept and moved no further, so that neither side hears anything.
+                () = stranded.cancelled() => cut.cancelled().await,
             }
         });
     }
 }
 
-async fn relay(client: TcpStream, server: SocketAddr, condition: watch::Receiver<Condition>) {
+async fn relay(
+    client: Connection,
+    server: impl Future<Output = io::Result<Connection>>,
+    condition: watch::Receiver<Condition>,
+) {
     let mut seen = condition.clone();
     if seen.wait_for(|now| *now != Condition::Blackhole).await.is_err() {
         return;
     }
-    let Ok(upstream) = TcpStream::connect(server).await else { return };
-    // Small pieces must not wait for each other: the link adds only the delay it is told to.
-    let _ = (client.set_nodelay(true), upstream.set_nodelay(true));
-    let (client_read, client_write) = client.into_split();
-    let (server_read, server_write) = upstream.into_split();
+    let Ok(upstream) = server.await else { return };
+    let (client_read, client_write) = tokio::io::split(client);
+    let (server_read, server_write) = tokio::io::split(upstream);
     let requests = pump(client_read, server_write, condition.clone(), Direction::Requests);
     let replies = pump(server_read, client_write, condition, Direction::Replies);
     // The first break ends both directions; a mere end of one leaves the other open.
@@ -130,8 +194,8 @@ enum Direction {
 struct Broken;
 
 async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     mut condition: watch::Receiver<Condition>,
     direction: Direction,
 ) -> Result<(), Broken> {
@@ -237,6 +301,37 @@ mod tests {
         assert!(stream.read_u8().await.is_err());
         let mut later = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(exchange(&mut later, 1).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_stranded_connection_moves_no_byte_and_stays_open_beside_new_ones() {
+        let (link, count) = linked().await;
+        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        exchange(&mut stream, 1).await.unwrap();
+        link.strand();
+        stream.write_u8(5).await.unwrap();
+        let mut later = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(exchange(&mut later, 1).await.unwrap(), 2);
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+        assert!(tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await.is_err());
+        link.cut();
+        assert!(stream.read_u8().await.is_err() && later.read_u8().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_local_socket_is_relayed_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let (server, path) = (dir.path().join("server"), dir.path().join("link"));
+        let listener = UnixListener::bind(&server).unwrap();
+        let link = FaultyLink::on_socket(path.clone(), server).unwrap();
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let (mut served, _) = listener.accept().await.unwrap();
+        stream.write_u8(1).await.unwrap();
+        assert_eq!(served.read_u8().await.unwrap(), 1);
+        served.write_u8(2).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 2);
+        link.cut();
+        assert!(stream.read_u8().await.is_err());
     }
 
     #[tokio::test]

@@ -69,7 +69,8 @@ impl World {
         Self::without_runner_at(json!({})).await
     }
 
-    async fn without_runner_at(tempo: Value) -> Self {
+    /// A control plane that nobody polls, with some of the protocol's durations shortened.
+    pub async fn without_runner_at(tempo: Value) -> Self {
         let directory = tempfile::Builder::new().prefix("checkfu-world-").tempdir().expect("a directory");
         let model = ScriptedModel::start(Settings { key: Some(MODEL_KEY.to_owned()), ..Settings::default() })
             .await
@@ -158,8 +159,14 @@ impl World {
 
     /// Pairs a runner whose state is kept under `state`.
     pub async fn pair(&mut self, state: &str) {
+        self.pair_at(state, &self.url(), |program| program).await;
+    }
+
+    /// The same, for a runner that sees the control plane at `url` and whose pairing is started as `changed`.
+    pub async fn pair_at(&mut self, state: &str, url: &str, changed: impl FnOnce(Program) -> Program) {
         self.code = self.code().await;
-        let finished = self.redeem(state, &self.code.clone()).await;
+        let program = self.runner_program(state).args(["pair", "--plane", url]);
+        let finished = self.finish(changed(program).input(format!("{}\n", self.code))).await;
         assert_eq!(finished.code, 0, "{finished:?}");
     }
 
@@ -202,6 +209,28 @@ impl World {
     /// Starts the paired runner.
     pub async fn start_runner(&mut self) {
         self.runner = Some(self.start_other_runner("runner"));
+    }
+
+    /// Starts the paired runner with a changed command line or environment.
+    pub fn start_runner_as(&mut self, changed: impl FnOnce(Program) -> Program) {
+        let program = changed(self.run_program("runner"));
+        self.runner = Some(program.start(&self.path("logs")).expect("started"));
+    }
+
+    /// What the runner of `state` says of itself.
+    pub async fn status(&self, state: &str) -> Value {
+        let told = self.finish(self.runner_program(state).args(["status", "--json"])).await;
+        serde_json::from_str(&told.stdout).unwrap_or_default()
+    }
+
+    /// Waits until the paired runner is in the state `word`; gives the reason that it names.
+    pub async fn runner_is(&self, word: &str) -> String {
+        let what = format!("the runner to be {word}");
+        wait::until(&what, async || {
+            let status = self.status("runner").await["status"].take();
+            (status["state"] == word).then(|| status["reason"].as_str().unwrap_or_default().to_owned())
+        })
+        .await
     }
 
     /// Starts the runner whose state is kept under `state`, beside the first.

@@ -5,9 +5,14 @@
 
 mod approvals;
 mod confines;
+mod disks;
+mod docker;
 mod hostile;
 mod kills;
 mod leases;
+mod links;
+mod loads;
+mod pairings;
 mod refusals;
 mod restarts;
 mod spine;
