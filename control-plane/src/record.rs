@@ -248,6 +248,8 @@ pub enum RunStatus {
 pub enum WaitingReason {
     /// No runner carries all labels that the environment asks for.
     NoRunnerMatchesLabels,
+    /// Runners carry the labels, but the principal of none may claim runs of the environment.
+    NoRunnerMayClaim,
     /// Every fitting runner is offline.
     AllRunnersOffline,
     /// Every fitting runner ends what it has and takes no more.

@@ -133,7 +133,9 @@ async fn redeem(
     loop {
         match once(link, wish, key, instance).await {
             // Told to wait, a person waits better than a loop.
-            Err(plane::Error::Unreachable { reason, retry_after: None }) if begun.elapsed() < PATIENCE => {
+            Err(plane::Error::Unreachable { reason, retry_after: None, passes: true })
+                if begun.elapsed() < PATIENCE =>
+            {
                 tracing::warn!(%reason, "the control plane does not answer; trying again");
                 tokio::time::sleep(backoff.next(None)).await;
             }

@@ -63,6 +63,8 @@ pub enum Error {
         reason: String,
         /// How long the server wants to be left alone.
         retry_after: Option<Duration>,
+        /// Whether it may pass by itself; a certificate or a password that is not accepted needs a person.
+        passes: bool,
     },
 }
 
@@ -402,7 +404,7 @@ impl Plane {
         loop {
             let reply = self.send(&self.link, &outgoing).await;
             match reply.and_then(|(_, body)| parse(&body)) {
-                Err(Error::Unreachable { reason, retry_after }) => {
+                Err(Error::Unreachable { reason, retry_after, .. }) => {
                     tracing::debug!(path = %outgoing.path, %reason, "the call is repeated");
                     tokio::time::sleep(backoff.next(retry_after)).await;
                 }

@@ -31,10 +31,10 @@ pub(super) fn candidate(
     statement.query_row([runner.to_string()], raw).optional()?.map(parse).transpose()
 }
 
-fn candidates(conn: &Connection, workspace: WorkspaceId) -> Result<Vec<Candidate>, store::Error> {
+fn candidates(conn: &Connection, workspace: WorkspaceId) -> Result<Vec<(Candidate, Owner)>, store::Error> {
     let mut statement = conn.prepare_cached(&format!("{CANDIDATE} where workspace_id = ?1"))?;
     let rows = statement.query_map([workspace.to_string()], raw)?.collect::<Result<Vec<_>, _>>()?;
-    rows.into_iter().map(|row| parse(row).map(|(candidate, _)| candidate)).collect()
+    rows.into_iter().map(parse).collect()
 }
 
 type Raw = ((String, String, String), (bool, Option<i64>, i64), (Option<u32>, u32, String, String));
@@ -147,7 +147,19 @@ pub(super) fn waiting_reason(
         .query_row([loaded.key], queued_of)
         .optional()?;
     let Some(row) = row else { return Ok(None) };
+    let environment = row.5.clone();
     let (_, waiting) = queued(row)?;
-    let runners = candidates(conn, loaded.workspace_id)?;
-    Ok(Some(claim::waiting_reason(&waiting, &runners, tempo, now)))
+    let (mut may, mut may_not) = (Vec::new(), Vec::new());
+    for (runner, (workspace, principal)) in candidates(conn, loaded.workspace_id)? {
+        let grants = assignments::grants(conn, workspace, principal, now)?;
+        if admission::may_claim(&grants, &environment) { may.push(runner) } else { may_not.push(runner) }
+    }
+    Ok(Some(match claim::waiting_reason(&waiting, &may, tempo, now) {
+        WaitingReason::NoRunnerMatchesLabels
+            if may_not.iter().any(|runner| !runner.revoked && runner.carries(&waiting.labels)) =>
+        {
+            WaitingReason::NoRunnerMayClaim
+        }
+        reason => reason,
+    }))
 }

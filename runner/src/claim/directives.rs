@@ -42,7 +42,7 @@ pub(crate) async fn run(plane: Arc<Plane>, claim: ClaimId, epoch: u64, told: mps
                     tokio::time::sleep(QUICK).await;
                 }
             }
-            Err(Error::Unreachable { reason, retry_after }) => {
+            Err(Error::Unreachable { reason, retry_after, .. }) => {
                 tracing::debug!(%claim, %reason, "directives are asked for again");
                 tokio::time::sleep(backoff.next(retry_after)).await;
             }

@@ -15,6 +15,8 @@ const CODE_BYTES_MAX: u64 = 256;
 pub(crate) fn main(state: &State, arguments: Pair) -> Result<Exit, Failure> {
     let plane: Address = arguments.plane.parse().map_err(|error| Failure::new(Exit::Usage, error))?;
     let _lock = super::lock(state)?;
+    // Who waits at a terminal is told why.
+    super::run::log();
     let code = pairing::normalised(&read_code(arguments.code_file.as_deref())?)?;
     let host = pairing::this_host();
     let name = arguments.name.unwrap_or_else(|| host.hostname.clone());

@@ -60,7 +60,7 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
     Ok(finished.into())
 }
 
-fn log() {
+pub(super) fn log() {
     let filter = EnvFilter::try_from_env("CHECKFU_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();

@@ -93,7 +93,9 @@ async fn step(outbox: &Outbox, route: &Route) -> Result<(), Trouble> {
             accept(outbox, route, reply).await?;
             if moved || sent == 0 { Ok(()) } else { Err(again("nothing of the batch was acknowledged")) }
         }
-        Err(plane::Error::Unreachable { reason, retry_after }) => Err(Trouble::Again { reason, retry_after }),
+        Err(plane::Error::Unreachable { reason, retry_after, .. }) => {
+            Err(Trouble::Again { reason, retry_after })
+        }
         Err(plane::Error::Fenced) => Err(Error::Lost(Loss::Fenced).into()),
         Err(plane::Error::Revoked) => Err(Error::Lost(Loss::Revoked).into()),
         Err(plane::Error::Refused(problem)) => refused(outbox, problem).await,

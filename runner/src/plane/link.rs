@@ -209,12 +209,32 @@ pub(crate) fn sorted(status: u16, problem: Option<Problem>, retry_after: Option<
 }
 
 pub(crate) const fn unreached(reason: String, retry_after: Option<Duration>) -> Error {
-    Error::Unreachable { reason, retry_after }
+    Error::Unreachable { reason, retry_after, passes: true }
 }
 
 /// An exchange that brought no answer.
 pub(crate) fn unreachable(error: &reqwest::Error) -> Error {
-    unreached(chain(error), None)
+    let reason = chain(error);
+    let passes = !distrusts(error) && !reason.contains("proxy authorization required");
+    Error::Unreachable { reason, retry_after: None, passes }
+}
+
+/// Whether the other side's certificate was not accepted.
+fn distrusts(error: &reqwest::Error) -> bool {
+    let is_about_trust = |error: &(dyn std::error::Error + 'static)| {
+        let tls = error.downcast_ref::<rustls::Error>();
+        tls.is_some_and(|tls| matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::Other(_)))
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        // An I/O error names what it wraps as no source of its own.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if is_about_trust(error) || wrapped.is_some_and(|inner| is_about_trust(inner)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

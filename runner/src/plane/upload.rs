@@ -61,7 +61,7 @@ impl Plane {
                         _ => return Err(Error::Refused(problem)),
                     }
                 }
-                Err(Error::Unreachable { reason, retry_after }) => {
+                Err(Error::Unreachable { reason, retry_after, .. }) => {
                     tracing::debug!(%reason, "the upload is continued");
                     tokio::time::sleep(backoff.next(retry_after)).await;
                 }
