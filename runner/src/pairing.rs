@@ -102,7 +102,7 @@ pub async fn pair(state: &State, wish: Wish, extra_ca: Option<&Path>) -> Result<
             }
             return Err(Error::Refused(problem.message));
         }
-        Err(plane::Error::Unreachable { reason, retry_after: Some(wait) }) => {
+        Err(plane::Error::Unreachable { reason, retry_after: Some(wait), .. }) => {
             let wait = wait.as_secs();
             return Err(Error::Unanswered(format!("the control plane asks to wait {wait} s ({reason})")));
         }
