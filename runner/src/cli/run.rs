@@ -40,7 +40,7 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
     let finished = runtime.block_on(async {
         let sandbox = config.sandbox(&state, identity.runner_id);
         let room = supervisor::docker::Room {
-            state_dir: state.join("."),
+            state_dir: state.path().to_owned(),
             free_bytes_min: arguments.min_free_mib.saturating_mul(1 << 20),
         };
         let (executor, watching) = supervisor::docker::executor(sandbox, room, supervisor::docker::session);

@@ -75,6 +75,21 @@ async fn a_run_says_why_it_waits() {
     let session = bench.session().await;
     let reason = async || bench.engine.runs(session).await.unwrap().pop().unwrap().waiting_reason;
     assert_eq!(reason().await, Some(WaitingReason::NoRunnerMatchesLabels));
+    let new = NewPairing {
+        workspace_id: bench.workspace,
+        principal_id: PrincipalId::mint(),
+        created_by: bench.principal,
+        name: None,
+        labels: Vec::new(),
+        max_sessions: None,
+        ephemeral: false,
+        ttl_seconds: 600,
+    };
+    let code = bench.engine.mint_pairing(new, None).await.unwrap().code.unwrap();
+    let stranger = bench.pair(code.reveal(), &key()).await.unwrap();
+    assert_eq!(reason().await, Some(WaitingReason::NoRunnerMayClaim));
+    bench.engine.revoke_runner(bench.workspace, stranger.runner_id, "gone".to_owned()).await.unwrap();
+    assert_eq!(reason().await, Some(WaitingReason::NoRunnerMatchesLabels));
     let machine = bench.machine().await;
     // It is online, has nothing to do, and does not poll.
     assert_eq!(reason().await, Some(WaitingReason::NoRunnerReady));
