@@ -5,6 +5,7 @@ pub mod address;
 pub mod carrier;
 mod issuer;
 mod link;
+mod pool;
 pub mod tls;
 pub mod token;
 mod upload;
@@ -314,11 +315,11 @@ impl Plane {
         body: impl Into<reqwest::Body>,
     ) -> Result<reqwest::Response, Error> {
         let path = format!("{}/v1/messages", gateway.base_path.trim_end_matches('/'));
-        let Way::Http(http) = self.link.way() else {
+        let Way::Http(pool) = self.link.way() else {
             return Err(unreached("this way carries no streams".to_owned(), None));
         };
         self.link
-            .request(http, Method::POST, &path, None)
+            .request(&pool.client().0, Method::POST, &path, None)
             .header("x-api-key", gateway.token.reveal())
             .header("anthropic-version", "2023-06-01")
             .header(reqwest::header::CONTENT_TYPE, "application/json")

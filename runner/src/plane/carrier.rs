@@ -1,5 +1,6 @@
 //! The way that requests travel. Real ones go over HTTP; a simulation carries them itself, and so decides what gets lost.
 
+use super::pool::Pool;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use reqwest::Method;
@@ -40,6 +41,6 @@ pub trait Carrier: std::fmt::Debug + Send + Sync {
 /// How a link reaches the control plane.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
-    Http(reqwest::Client),
+    Http(Pool),
     Carried(Arc<dyn Carrier>),
 }

@@ -4,6 +4,7 @@
 use super::{
     Address, Error,
     carrier::{Answer, Carrier, Parcel, Way},
+    pool::Pool,
     tls,
 };
 use crate::claim::lease::BootInstant;
@@ -22,7 +23,6 @@ use std::{
     time::Duration,
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// No reply is larger: a page of history may carry some events of half a MiB each.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 const REASON_CHARS_MAX: usize = 400;
@@ -77,21 +77,8 @@ pub(crate) struct Link {
 impl Link {
     /// Prepares connections; nothing is sent yet.
     pub(crate) fn new(address: Address, extra_ca: Option<&Path>) -> Result<Self, super::SetupError> {
-        let mut builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::config(extra_ca)?)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("checkfu-runner/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_keepalive(Duration::from_secs(15))
-            // A peer that acknowledges nothing is given up long before the system would.
-            .tcp_user_timeout(Duration::from_secs(20))
-            .http2_keep_alive_interval(Duration::from_secs(20))
-            .http2_keep_alive_timeout(Duration::from_secs(10))
-            .pool_idle_timeout(Duration::from_secs(60));
-        if address.is_loopback() {
-            builder = builder.no_proxy();
-        }
-        let http = builder.build().map_err(|error| super::SetupError::Client(chain(&error)))?;
+        let http = Pool::new(tls::config(extra_ca)?, address.is_loopback());
+        let http = http.map_err(|error| super::SetupError::Client(chain(&error)))?;
         Ok(Self { address, way: Way::Http(http), heard_ms: Arc::default() })
     }
 
@@ -131,22 +118,29 @@ impl Link {
         outgoing: &Outgoing,
         token: Option<&str>,
     ) -> Result<bytes::Bytes, Failure> {
-        let http = match &self.way {
-            Way::Http(http) => http,
+        let pool = match &self.way {
+            Way::Http(pool) => pool,
             Way::Carried(carrier) => {
                 let carried = carrier.carry(outgoing.parcel(token));
                 let answer = tokio::time::timeout(outgoing.timeout, carried).await;
                 return self.answered(answer.unwrap_or_else(|_| Err("no answer in time".to_owned())));
             }
         };
+        let (http, generation) = pool.client();
         let mut request = self
-            .request(http, outgoing.method.clone(), &outgoing.path, token)
+            .request(&http, outgoing.method.clone(), &outgoing.path, token)
             .timeout(outgoing.timeout)
             .query(&outgoing.query);
         if let Some(body) = &outgoing.body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body.clone());
         }
-        self.finish(request.send().await.map_err(|error| unreachable(&error))?).await
+        let response = request.send().await.map_err(|error| {
+            if error.is_timeout() && !error.is_connect() {
+                pool.distrust(generation);
+            }
+            unreachable(&error)
+        })?;
+        self.finish(response).await
     }
 
     /// Reads the reply to a request that was sent otherwise.

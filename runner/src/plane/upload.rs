@@ -87,7 +87,7 @@ impl Plane {
             let moved = Arc::new(AtomicU64::new(0));
             let exchange = async {
                 let http = match self.link.way() {
-                    Way::Http(http) => http,
+                    Way::Http(pool) => pool.client().0,
                     Way::Carried(carrier) => {
                         let [(epoch, at), (from, byte)] = &query;
                         let parcel = Parcel {
@@ -101,7 +101,7 @@ impl Plane {
                 };
                 let request = self
                     .link
-                    .request(http, Method::PUT, &path, Some(bearer.secret.reveal()))
+                    .request(&http, Method::PUT, &path, Some(bearer.secret.reveal()))
                     .query(&query)
                     .header(header::CONTENT_LENGTH, length)
                     .header(header::CONTENT_TYPE, "application/octet-stream")

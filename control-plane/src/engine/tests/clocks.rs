@@ -65,7 +65,12 @@ async fn work_that_comes_while_a_runner_leaves_is_there_for_the_next_at_once() {
         drop(polled);
         let claim = bench.claim(&other).await;
         assert_eq!(claim.session_id, session, "round {round}");
-        bench.settle(&other, &claim, 0, SettledOutcome::EndTurn).await.unwrap();
+        let said =
+            bench.engine.events(session, EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap();
+        let said: Event = serde_json::from_str(&said[0].json).unwrap();
+        let processed = appended(Body::SessionInputProcessed { event_ids: vec![said.id] });
+        bench.append(&other, &claim, 0, &[processed]).await.unwrap();
+        bench.settle(&other, &claim, 1, SettledOutcome::EndTurn).await.unwrap();
     }
 }
 
