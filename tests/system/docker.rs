@@ -97,7 +97,9 @@ async fn a_docker_that_hangs_holds_up_no_stop_and_the_next_start_goes_on() {
     let events = world.api.idle(&session, 1).await;
     let results = results(&events);
     assert_eq!(results.len(), 1, "{results:#?}");
-    assert!(results[0].trim() == "1" || results[0].contains("interrupted"), "{results:#?}");
+    // What the runner said while Docker hung may still arrive and end the call.
+    let ended = ["interrupted", "cancelled"].iter().any(|word| results[0].contains(word));
+    assert!(results[0].trim() == "1" || ended, "{results:#?}");
     assert_eq!(world.sandbox(&session), sandbox);
     world.nothing_malformed_was_asked();
     world.verify().await;
