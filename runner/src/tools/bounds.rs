@@ -12,6 +12,8 @@ use checkfu_toolbox::call::{self, Truncated};
 const ENVELOPE_BYTES: usize = 4 << 10;
 /// Bytes of JSON that the content of a result may have.
 pub const CONTENT_BYTES_MAX: usize = EVENT_BYTES_MAX - ENVELOPE_BYTES;
+/// Bytes of JSON that the words in the place of one picture have at most.
+const WORDS_BYTES: usize = 320;
 
 /// The content of a sandbox call's outcome, in the log's blocks and bounded.
 #[must_use]
@@ -35,21 +37,27 @@ fn block_of(block: call::Block) -> Block {
 /// pictures and documents that do not fit an event become a sentence, and nothing at all becomes `(no output)`.
 #[must_use]
 pub fn bounded(content: Vec<Block>) -> Vec<Block> {
-    let mut content: Vec<Block> = content.into_iter().filter(|block| !block.is_empty_text()).collect();
+    let content = content.into_iter().filter(|block| !block.is_empty_text()).collect();
+    // The words in the place of a picture may make a text too long that was not.
+    let mut kept = short(fitting(short(content)));
+    if kept.is_empty() {
+        kept.push(Block::text("(no output)"));
+    }
+    kept
+}
+
+/// The same content, its text as the envelope when it is too long.
+fn short(content: Vec<Block>) -> Vec<Block> {
     let texts = || content.iter().filter_map(text_of);
     // No text holds more scalars than bytes, so most results need no counting.
     let bytes: usize = texts().map(str::len).sum();
     let is_long = bytes > RESULT_CHARS_MAX
         && texts().map(|text| text.chars().count()).sum::<usize>() > RESULT_CHARS_MAX;
     if is_long || texts().map(json_bytes).sum::<usize>() > CONTENT_BYTES_MAX {
-        content = truncated(content);
+        truncated(content)
+    } else {
+        content
     }
-    let mut left = CONTENT_BYTES_MAX;
-    let mut kept: Vec<Block> = content.into_iter().map(|block| fitting(block, &mut left)).collect();
-    if kept.is_empty() {
-        kept.push(Block::text("(no output)"));
-    }
-    kept
 }
 
 fn text_of(block: &Block) -> Option<&str> {
@@ -89,23 +97,32 @@ fn truncated(content: Vec<Block>) -> Vec<Block> {
     std::iter::once(Block::Text { text }).chain(others).collect()
 }
 
-/// The block, or words in its place when fewer than its bytes are left.
-fn fitting(block: Block, left: &mut usize) -> Block {
-    let (what, bytes) = match &block {
-        Block::Text { text } => ("text", json_bytes(text)),
-        Block::Image { source } => ("image", source_bytes(source)),
-        Block::Document { source, .. } => ("document", source_bytes(source)),
+/// The same content with words in the place of what does not fit. Room for those words is kept for everything that could
+/// need it, so that what fits once fits again.
+fn fitting(content: Vec<Block>) -> Vec<Block> {
+    let texts: usize = content.iter().filter_map(text_of).map(json_bytes).sum();
+    let others = content.iter().filter(|block| text_of(block).is_none()).count();
+    let mut left = CONTENT_BYTES_MAX.saturating_sub(texts).saturating_sub(others * WORDS_BYTES);
+    let fit = |block| {
+        let (what, source) = match &block {
+            Block::Text { .. } => return block,
+            Block::Image { source } => ("image", source),
+            Block::Document { source, .. } => ("document", source),
+        };
+        let bytes = source_bytes(source);
+        if bytes <= left + WORDS_BYTES {
+            left = left.saturating_sub(bytes.saturating_sub(WORDS_BYTES));
+            return block;
+        }
+        Block::Text {
+            text: format!(
+                "({what}_too_large: this {what} has {bytes} encoded bytes, and a result holds at most \
+                 {CONTENT_BYTES_MAX}. Make it smaller, such as by scaling it down or taking fewer pages, and read it \
+                 again.)"
+            ),
+        }
     };
-    if bytes <= *left {
-        *left -= bytes;
-        return block;
-    }
-    Block::Text {
-        text: format!(
-            "({what}_too_large: this {what} has {bytes} encoded bytes, and a result holds at most {CONTENT_BYTES_MAX}. \
-             Make it smaller, such as by scaling it down or taking fewer pages, and read it again.)"
-        ),
-    }
+    content.into_iter().map(fit).collect()
 }
 
 const fn source_bytes(source: &Source) -> usize {
@@ -149,6 +166,15 @@ mod tests {
         let told = bounded(vec![image(300_000), image(300_000)]);
         assert!(matches!(&told[0], Block::Image { .. }));
         assert!(matches!(&told[1], Block::Text { text } if text.contains("image_too_large")), "{told:?}");
+    }
+
+    #[test]
+    fn words_in_the_place_of_a_picture_do_not_tip_a_text_over_the_bound_the_second_time() {
+        let once = bounded(vec![Block::text("a\u{1}".repeat(49_913)), image(170_642)]);
+        assert_eq!(bounded(once.clone()), once);
+        let many: Vec<Block> = (0..3_000).map(|_| image(1_000)).collect();
+        let once = bounded(many);
+        assert_eq!(bounded(once.clone()), once);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 mod calls;
 mod captures;
 mod confinement;
+mod hostile;
 mod lifecycle;
 mod network;
 mod packages;
