@@ -5,6 +5,7 @@ pub mod body;
 pub mod fields;
 mod health;
 pub mod listen;
+mod openapi;
 pub mod path;
 pub mod public;
 pub mod query;
@@ -50,6 +51,7 @@ pub struct Plane {
 pub fn routes() -> Routes {
     Routes::new()
         .merge(health::routes())
+        .merge(openapi::routes())
         .merge(public::routes())
         .merge(runner::routes())
         .merge(gateway::routes())

@@ -1,6 +1,10 @@
 //! Pairing, identity, revocation, asks, interrupts.
 
 use super::*;
+use crate::{
+    domain::grant::Role,
+    registry::{NewPrincipal, Once, PrincipalKind, Registry, assignments, principals},
+};
 use checkfu_shared::{
     event::{Confirmation, StopReason, ToolConfirmation},
     protocol::{
@@ -230,5 +234,87 @@ async fn an_interrupt_of_a_live_claim_is_processed_by_its_settlement() {
     let kinds = bench.kinds(session).await;
     let want = ["session.input_processed", "run.settled", "session.usage", "session.status_idle"];
     assert_eq!(kinds[5..9], want);
+    bench.assert_verified().await;
+}
+
+/// A runner that acts as a fresh principal with this role, and the principal.
+async fn machine_of(bench: &Bench, role: Role) -> (Machine, PrincipalId) {
+    let registry = Registry::new(bench.engine.store().clone());
+    let new = NewPrincipal { name: role.as_str().to_owned(), kind: PrincipalKind::Service, role };
+    let made =
+        registry.create_principal(bench.workspace, new, bench.principal, Once::Never, bench.clock.now());
+    let made: serde_json::Value = serde_json::from_str(&made.await.unwrap()).unwrap();
+    let principal: PrincipalId = made["id"].as_str().unwrap().parse().unwrap();
+    let pairing = NewPairing {
+        workspace_id: bench.workspace,
+        principal_id: principal,
+        created_by: bench.principal,
+        name: None,
+        labels: Vec::new(),
+        max_sessions: None,
+        ephemeral: false,
+        ttl_seconds: 600,
+    };
+    let minted = bench.engine.mint_pairing(pairing).await.unwrap();
+    let key = key();
+    let paired = bench.pair(minted.code.reveal(), &key).await.unwrap();
+    (bench.start(key, paired, "m1").await.unwrap(), principal)
+}
+
+#[tokio::test]
+async fn a_runner_claims_nothing_beyond_what_its_pairings_principal_may() {
+    let bench = Bench::new().await;
+    let session = bench.session().await;
+    let (machine, _) = machine_of(&bench, Role::Developer).await;
+    assert!(bench.poll(&machine).await.claim.is_none(), "its principal may not claim");
+    let (machine, principal) = machine_of(&bench, Role::Operator).await;
+    let claim = bench.claim(&machine).await;
+    let workspace = bench.workspace;
+    bench
+        .engine
+        .withdraw(workspace, move |tx, now| principals::archive(tx, workspace, principal, now))
+        .await
+        .unwrap();
+    assert_eq!(code(bench.renew(&machine, &claim).await), Code::Fenced);
+    let token = bench.engine.gateway_token(claim.id);
+    assert_eq!(code(bench.engine.capability(token.reveal()).await), Code::Fenced);
+    assert!(bench.poll(&machine).await.claim.is_none());
+    assert_eq!(bench.record(session).await.status, Status::Rescheduling);
+    let other = bench.machine().await;
+    bench.claim(&other).await;
+    bench.assert_verified().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_principal_may_no_longer_run_it_stops_in_both_halves() {
+    let bench = Bench::new().await;
+    let (workspace, owner) = (bench.workspace, bench.principal);
+    let (machine, actor) = machine_of(&bench, Role::Operator).await;
+    let new = NewSession {
+        principal_id: actor,
+        ..bench.new_session(vec![toolset(None)], vec![bench.message("go")])
+    };
+    let session = bench.engine.create_session(new, None).await.unwrap().id;
+    let holder = bench.machine().await;
+    let claim = bench.claim(&holder).await;
+    let find = move |conn: &rusqlite::Connection| {
+        let sql = "select id from permission_assignments where subject_id = ?1 and permission = 'invoke'";
+        Ok(conn.query_row(sql, [actor.to_string()], |row| row.get::<_, String>(0))?)
+    };
+    let id = bench.engine.store().read(find).await.unwrap().parse().unwrap();
+    bench
+        .engine
+        .withdraw(workspace, move |tx, now| assignments::revoke(tx, workspace, id, owner, now))
+        .await
+        .unwrap();
+    assert_eq!(code(bench.append(&holder, &claim, 0, &[says("x")]).await), Code::Fenced);
+    assert_eq!(code(bench.renew(&holder, &claim).await), Code::Fenced);
+    let token = bench.engine.gateway_token(claim.id);
+    assert_eq!(code(bench.engine.capability(token.reveal()).await), Code::Fenced);
+    let record = bench.record(session).await;
+    assert_eq!((record.status, record.stop_reason), (Status::Idle, Some(StopReason::EndTurn)));
+    let said = bench.engine.send(workspace, session, vec![bench.message("more")], None).await;
+    assert_eq!(code(said), Code::PermissionDenied);
+    assert!(bench.poll(&machine).await.claim.is_none() && bench.poll(&holder).await.claim.is_none());
     bench.assert_verified().await;
 }

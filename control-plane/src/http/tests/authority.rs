@@ -164,7 +164,9 @@ async fn a_route_beside_the_table_is_refused_and_runner_routes_want_a_runner() {
     }
     let open: Vec<String> =
         routes().rows().iter().filter(|row| row.guard == Guard::Open).map(|row| row.path.clone()).collect();
-    assert_eq!(open, ["/healthz", "/readyz", "/v1/runner/nonce", "/v1/runner/pair", "/v1/runner/token"]);
+    let want =
+        ["/healthz", "/readyz", "/openapi.json", "/v1/runner/nonce", "/v1/runner/pair", "/v1/runner/token"];
+    assert_eq!(open, want);
 }
 
 #[tokio::test]
