@@ -13,6 +13,7 @@ mod failure;
 mod files;
 mod follow;
 mod keys;
+mod permissions;
 mod run;
 mod runners;
 mod serve;
@@ -96,6 +97,9 @@ enum Remote {
     /// List, show and answer tool calls that wait for somebody
     #[command(subcommand)]
     Approvals(approvals::Command),
+    /// List, grant and revoke permissions
+    #[command(subcommand)]
+    Permissions(permissions::Command),
     /// List who did what, and check the record
     #[command(subcommand)]
     Audit(audit::Command),
@@ -164,6 +168,7 @@ async fn remote(command: Remote, url: &str, output: &Output) -> Result<(), Failu
         Remote::Runners(command) => runners::run(command, &client, output).await,
         Remote::Keys(command) => keys::run(command, &client, output).await,
         Remote::Approvals(command) => approvals::run(command, &client, output).await,
+        Remote::Permissions(command) => permissions::run(command, &client, output).await,
         Remote::Audit(command) => audit::run(command, &client, output).await,
     }
 }

@@ -5,6 +5,7 @@ use super::{
     tokens::{Signed, revoked},
 };
 use crate::{
+    audit::{self, Outcome},
     domain::pairing::{self, Offered, PairingCode, Try},
     record::{MintedPairing, NewPairing, Replay},
     store,
@@ -183,8 +184,34 @@ fn miss(tx: &Connection, id: Option<&str>, source: &str, now: Timestamp) -> Resu
     tx.execute("insert into pair_misses (source, at) values (?1, ?2)", params![source, now.as_ms()])?;
     if let Some(id) = id {
         tx.execute("update pairings set misses = misses + 1 where id = ?1", [id])?;
+        note(tx, id, "runner_pairing.refused", None, Outcome::Denied, now)?;
     }
     Ok(())
+}
+
+/// Tells the audit what became of a pairing, as an act of the principal that the runner is to act as. Wrong codes that name no
+/// pairing belong to no workspace; those that do are few, since a pairing is burnt after some.
+fn note(
+    tx: &Connection,
+    pairing: &str,
+    action: &str,
+    runner: Option<RunnerId>,
+    outcome: Outcome,
+    now: Timestamp,
+) -> Result<(), store::Error> {
+    let (workspace, principal): (String, String) = tx
+        .prepare_cached("select workspace_id, principal_id from pairings where id = ?1")?
+        .query_row([pairing], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let entry = audit::Entry {
+        actor: log::parsed(&principal)?,
+        action: action.to_owned(),
+        resource: runner.map_or_else(|| pairing.to_owned(), |runner| format!("{pairing} {runner}")),
+        outcome,
+        before_sha256: None,
+        after_sha256: None,
+        request_id: None,
+    };
+    audit::append(tx, log::parsed(&workspace)?, now, entry)
 }
 
 fn row(tx: &Connection, selector: &str) -> Result<Option<Row>, store::Error> {
@@ -239,6 +266,7 @@ fn enrol(tx: &Connection, row: &Row, request: &Pair, now: Timestamp) -> Result<P
         "update pairings set public_key = ?2, runner_id = ?3 where id = ?1",
         params![row.id, request.public_key, runner_id.to_string()],
     )?;
+    note(tx, &row.id, "runner.paired", Some(runner_id), Outcome::Done, now)?;
     Ok(Paired { runner_id, name, max_sessions: row.max_sessions, labels: serde_json::from_str(&row.labels)? })
 }
 

@@ -23,6 +23,14 @@ async fn a_code_pairs_one_key_and_repeats_its_answer() {
     assert_eq!(bench.pair(&code_text.to_lowercase(), &first).await.unwrap().runner_id, paired.runner_id);
     assert_eq!(code(bench.pair(&code_text, &second).await), Code::PairingCodeInvalid);
     assert_eq!(bench.engine.runners(bench.workspace).await.unwrap().len(), 1);
+    assert_eq!(told(&bench, "runner.paired").await, 1);
+}
+
+/// How many rows of the audit tell of this act.
+async fn told(bench: &Bench, action: &str) -> usize {
+    let (workspace, action) = (bench.workspace, Some(action.to_owned()));
+    let query = crate::audit::Query { action, rows: 100, ..crate::audit::Query::default() };
+    bench.engine.store().read(move |conn| crate::audit::read(conn, workspace, &query)).await.unwrap().len()
 }
 
 #[tokio::test]
@@ -34,6 +42,7 @@ async fn an_expired_code_says_so_and_wrong_secrets_burn_one() {
         let peer = format!("10.0.1.{attempt}");
         assert_eq!(code(bench.pair_from(&wrong, &key(), &peer).await), Code::PairingCodeInvalid);
     }
+    assert_eq!(told(&bench, "runner_pairing.refused").await, 5);
     let burnt = bench.pair_from(&good, &key(), "10.0.2.1").await.unwrap_err();
     assert!(burnt.message.contains("burnt"), "{}", burnt.message);
     let late = bench.code(None, &[]).await;
