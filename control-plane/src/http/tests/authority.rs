@@ -302,3 +302,45 @@ async fn an_older_database_gets_the_rows_that_its_roles_stood_for() {
     connection.execute_batch(governance).unwrap();
     assert_eq!(count(&connection), fresh);
 }
+
+#[tokio::test]
+async fn whatever_is_revoked_every_route_that_worked_before_refuses_from_the_next_request_on() {
+    let bench = Bench::new().await;
+    let ids = ids(&bench).await;
+    let table = routes();
+    let keyed: Vec<&Row> = table.rows().iter().filter(|row| keyed(row)).collect();
+    let replay = async |key: &str| {
+        let mut statuses = Vec::new();
+        for row in &keyed {
+            let path = filled(row, &ids);
+            if path.ends_with("/stream") {
+                continue;
+            }
+            let request = bench.request(row.method.clone(), &path, &[("x-api-key", key), OURS[0], OURS[1]]);
+            // A broken body lets nothing change, and is looked at only behind the guard.
+            let response = bench.raw(request.body(Body::from("{")).unwrap()).await;
+            statuses.push((row.guard, response.status().as_u16()));
+        }
+        statuses
+    };
+    let (_, by_key) = key_of(&bench, "key", "owner").await;
+    let (archived, by_principal) = key_of(&bench, "principal", "owner").await;
+    let (stripped, by_rows) = key_of(&bench, "rows", "owner").await;
+    for key in [&by_key, &by_principal, &by_rows] {
+        assert!(replay(key).await.iter().all(|(_, status)| !matches!(status, 401 | 403)));
+    }
+    let listed = bench.get("/v1/api-keys?limit=100").await.ok();
+    let row = listed["data"].as_array().unwrap().iter().find(|row| row["name"] == "key").unwrap();
+    bench.post(&format!("/v1/api-keys/{}/revoke", row["id"].as_str().unwrap()), json!({})).await.ok();
+    bench.post(&format!("/v1/principals/{archived}/archive"), json!({})).await.ok();
+    let of = format!("/v1/permission-assignments?limit=100&subject={stripped}");
+    for row in bench.get(&of).await.ok()["data"].as_array().unwrap() {
+        let path = format!("/v1/permission-assignments/{}/revoke", row["id"].as_str().unwrap());
+        bench.post(&path, json!({})).await.ok();
+    }
+    for key in [&by_key, &by_principal] {
+        assert!(replay(key).await.iter().all(|(_, status)| *status == 401));
+    }
+    let left = replay(&by_rows).await;
+    assert!(left.iter().all(|(guard, status)| *status == 403 || *guard == Guard::AnyKey), "{left:?}");
+}
