@@ -14,6 +14,8 @@ mod files;
 mod follow;
 mod keys;
 mod permissions;
+mod providers;
+mod routes;
 mod run;
 mod runners;
 mod serve;
@@ -91,6 +93,12 @@ enum Remote {
     /// List, show, revoke and drain runners
     #[command(subcommand)]
     Runners(runners::Command),
+    /// Add, list, test and remove model providers
+    #[command(subcommand)]
+    Providers(providers::Command),
+    /// Make, list and remove model routes
+    #[command(subcommand)]
+    Routes(routes::Command),
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -166,6 +174,8 @@ async fn remote(command: Remote, url: &str, output: &Output) -> Result<(), Failu
         Remote::Files(command) => files::run(command, &client, output).await,
         Remote::Pair(args) => runners::pair(args, &client, output).await,
         Remote::Runners(command) => runners::run(command, &client, output).await,
+        Remote::Providers(command) => providers::run(command, &client, output).await,
+        Remote::Routes(command) => routes::run(command, &client, output).await,
         Remote::Keys(command) => keys::run(command, &client, output).await,
         Remote::Approvals(command) => approvals::run(command, &client, output).await,
         Remote::Permissions(command) => permissions::run(command, &client, output).await,

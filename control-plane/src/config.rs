@@ -14,6 +14,8 @@ pub struct Config {
     pub model_key: Option<Secret>,
     /// Certificate and key; without them the server speaks plain HTTP.
     pub tls: Option<Tls>,
+    /// Master keys that seal secrets, in base64, the sealing one first; without any, the data directory's own is used.
+    pub master_keys: Vec<Secret>,
     /// How fast runners go.
     pub tempo: Tempo,
     /// How often an idle stream sends a comment and checks its key again.
@@ -42,6 +44,7 @@ impl Config {
             model_base_url: "https://api.anthropic.com".to_owned(),
             model_key: None,
             tls: None,
+            master_keys: Vec::new(),
             tempo: Tempo::default(),
             keep_alive: Duration::from_secs(15),
             stop_grace: Duration::from_secs(10),

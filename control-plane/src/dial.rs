@@ -29,12 +29,33 @@ pub enum Error {
     /// It leads where nothing may be dialled.
     #[error("the address is link-local, which is never dialled")]
     Forbidden,
+    /// It leads into a private network, and nobody allowed that.
+    #[error("the address is private, which is dialled only where `allow_private` says so")]
+    Private,
     /// The TLS client cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
     /// The HTTP client cannot be set up.
     #[error("the HTTP client cannot be set up")]
     Client(#[source] reqwest::Error),
+}
+
+/// How far an address may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Public addresses only.
+    Public,
+    /// Private and loopback addresses too, because the operator said so.
+    Private,
+}
+
+/// Refuses a literal address that lies beyond `reach`; names are judged when they are resolved.
+///
+/// # Errors
+/// [`Error::Private`].
+pub fn within(url: &Url, reach: Reach) -> Result<(), Error> {
+    let beyond = is_loopback(url) || literal(url).is_some_and(is_private);
+    if reach == Reach::Public && beyond { Err(Error::Private) } else { Ok(()) }
 }
 
 /// Reads a base address that the operator configured.
@@ -64,12 +85,21 @@ pub fn below(base: &Url, path: &str) -> String {
 /// # Errors
 /// [`Error::Tls`] or [`Error::Client`] when the machine lacks what they need.
 pub fn client(base: &Url) -> Result<reqwest::Client, Error> {
+    reaching(base, Reach::Private)
+}
+
+/// Like [`client`], within `reach`. Behind a proxy of the environment it is the proxy that resolves names and judges them.
+///
+/// # Errors
+/// [`Error::Private`] for a literal address beyond `reach`; else as [`client`].
+pub fn reaching(base: &Url, reach: Reach) -> Result<reqwest::Client, Error> {
+    within(base, reach)?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls()?)
         .redirect(redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
-        .dns_resolver(Checked)
+        .dns_resolver(Checked(reach))
         .user_agent(concat!("checkfu/", env!("CARGO_PKG_VERSION")));
     if is_loopback(base) {
         builder = builder.no_proxy();
@@ -111,18 +141,50 @@ fn is_forbidden(address: IpAddr) -> bool {
     }
 }
 
+/// Whether the address lies in a network that is not public.
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let shared = a == 100 && (64..128).contains(&b);
+            let special =
+                a == 0 || a >= 240 || (a == 192 && b == 0 && c == 0) || (a == 198 && b & 0xfe == 18);
+            v4.is_private() || v4.is_loopback() || shared || special
+        }
+        IpAddr::V6(v6) => {
+            // Addresses that embed an IPv4 one lead where that one leads.
+            let embedded = match v6.segments() {
+                [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => Some((high, low)),
+                _ => None,
+            };
+            let embedded = embedded.is_some_and(|(high, low)| {
+                let [a, b] = high.to_be_bytes();
+                let [c, d] = low.to_be_bytes();
+                let v4 = IpAddr::from([a, b, c, d]);
+                is_private(v4) || is_forbidden(v4)
+            });
+            v6.is_loopback() || v6.is_unique_local() || embedded || v6.segments()[0] & 0xffc0 == 0xfec0
+        }
+    }
+}
+
 /// Resolves by the system and passes on what may be dialled.
 #[derive(Debug, Clone, Copy)]
-struct Checked;
+struct Checked(Reach);
 
 impl Resolve for Checked {
     fn resolve(&self, name: Name) -> Resolving {
+        let reach = self.0;
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let allowed: Vec<SocketAddr> =
-                found.into_iter().filter(|address| !is_forbidden(address.ip())).collect();
-            if allowed.is_empty() {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let some: Vec<SocketAddr> = found.filter(|address| !is_forbidden(address.ip())).collect();
+            if some.is_empty() {
                 return Err(Box::new(Error::Forbidden).into());
+            }
+            let fits = |address: &SocketAddr| reach == Reach::Private || !is_private(address.ip());
+            let allowed: Vec<SocketAddr> = some.into_iter().filter(fits).collect();
+            if allowed.is_empty() {
+                return Err(Box::new(Error::Private).into());
             }
             Ok(Box::new(allowed.into_iter()) as Addrs)
         })
@@ -158,6 +220,36 @@ mod tests {
         ] {
             assert!(matches!(base(bad), Err(Error::Forbidden)), "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn private_addresses_are_dialled_only_where_that_is_allowed() {
+        for private in [
+            "http://127.0.0.1:1",
+            "http://localhost",
+            "http://10.0.0.1",
+            "http://172.16.0.1",
+            "http://192.168.1.1",
+            "http://100.64.0.1",
+            "http://0.1.2.3",
+            "http://198.18.0.1",
+            "http://[::1]",
+            "http://[fd12::1]",
+            "http://[::ffff:10.0.0.1]",
+            "http://[64:ff9b::10.0.0.1]",
+            "http://[2002:a00:1::1]",
+            "http://2130706433",
+        ] {
+            let url = base(private).unwrap();
+            assert!(matches!(reaching(&url, Reach::Public), Err(Error::Private)), "{private}");
+            assert!(reaching(&url, Reach::Private).is_ok(), "{private}");
+        }
+        for public in ["https://api.anthropic.com", "http://1.1.1.1", "http://[2606:4700::1111]"] {
+            assert!(reaching(&base(public).unwrap(), Reach::Public).is_ok(), "{public}");
+        }
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        assert!(Checked(Reach::Public).resolve(name("localhost")).await.is_err());
+        assert!(Checked(Reach::Private).resolve(name("localhost")).await.is_ok());
     }
 
     #[test]

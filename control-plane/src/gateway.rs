@@ -5,6 +5,7 @@
 pub mod budget;
 mod call;
 pub mod candidate;
+pub mod catalogue;
 mod exchange;
 pub mod meter;
 mod places;
@@ -12,14 +13,12 @@ pub mod price;
 pub mod provider;
 mod relay;
 pub mod request;
+mod routing;
 
-use crate::{
-    engine::Capability,
-    http::{
-        Plane, auth, body,
-        reply::Answer,
-        route::{Guard, Routes},
-    },
+use crate::http::{
+    Plane, auth, body,
+    reply::Answer,
+    route::{Guard, Routes},
 };
 use axum::{
     body::Body,
@@ -27,7 +26,6 @@ use axum::{
     http::{HeaderMap, HeaderName},
 };
 use call::Call;
-use candidate::Candidate;
 use checkfu_shared::{
     id::RequestId,
     problem::{Code, Problem},
@@ -36,6 +34,7 @@ use checkfu_shared::{
 use places::Places;
 use provider::Provider;
 use request::Given;
+use routing::Connections;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -57,6 +56,7 @@ pub struct Gateway(Arc<Inner>);
 struct Inner {
     /// Where models without a route go.
     built_in: Option<Arc<Provider>>,
+    connections: Connections,
     slots: Arc<Semaphore>,
     places: Places,
     relays: TaskTracker,
@@ -69,6 +69,7 @@ impl Gateway {
     pub fn new(built_in: Option<Provider>) -> Self {
         Self(Arc::new(Inner {
             built_in: built_in.map(Arc::new),
+            connections: Connections::default(),
             slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
             places: Places::default(),
             relays: TaskTracker::new(),
@@ -82,18 +83,6 @@ impl Gateway {
         self.0.stop.cancel();
         self.0.relays.close();
         self.0.relays.wait().await;
-    }
-
-    /// Where requests of this capability may go, in order.
-    fn candidates(&self, capability: &Capability) -> Vec<Candidate> {
-        let model = &capability.model;
-        let built_in = self.0.built_in.iter().map(|provider| Candidate {
-            provider: Arc::clone(provider),
-            upstream_model: model.id.clone(),
-            effort: model.effort.map(|effort| effort.level),
-            price: None,
-        });
-        built_in.collect()
     }
 
     fn slot(&self) -> Result<OwnedSemaphorePermit, Problem> {
@@ -119,7 +108,7 @@ async fn messages(State(plane): State<Plane>, headers: HeaderMap, body: Body) ->
     }
     let place = plane.gateway.0.places.take(capability.claim_id)?;
     let slot = plane.gateway.slot()?;
-    let candidates = plane.gateway.candidates(&capability);
+    let candidates = plane.gateway.candidates(&plane.registry, &capability).await?;
     let given = Given::read(&body::read(body, body::BODY_BYTES_MAX).await?)?;
     let call = Call {
         engine: plane.engine.clone(),

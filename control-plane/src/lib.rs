@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod http;
 pub mod record;
 pub mod registry;
+pub mod seal;
 mod serve;
 pub mod sse;
 pub mod store;

@@ -13,6 +13,8 @@ pub(crate) mod members;
 mod once;
 pub(crate) mod policies;
 pub(crate) mod principals;
+mod providers;
+pub mod routes;
 
 pub use agent::{AgentRecord, Definition};
 pub use assignments::{AssignmentQuery, AssignmentRecord, NewAssignment};
@@ -23,36 +25,95 @@ pub use keys::{Authenticated, KeyRecord, NewKey};
 pub use once::Once;
 pub use policies::{NewPolicy, PolicyRecord};
 pub use principals::{NewPrincipal, PrincipalKind, PrincipalRecord};
+pub use providers::{NewProvider, ProviderPatch, ProviderRecord};
+pub use routes::{RouteCandidate, RouteChange, RouteRecord};
 
 use crate::{
     audit,
+    seal::{self, Seals},
     store::{self, Store},
 };
 use checkfu_shared::{
     problem::{Code, Problem},
     protocol::append::sha256_hex,
+    secret::Secret,
     time::Timestamp,
 };
 use rusqlite::{Row, Transaction};
 use serde_json::Value;
 use std::{
     collections::HashMap,
+    path::Path,
     str::FromStr,
     sync::{Arc, Mutex},
 };
+
+/// Why a registry cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The database cannot be used.
+    #[error("the database cannot be used")]
+    Store(#[from] Problem),
+    /// The master key cannot be used.
+    #[error("the master key cannot be used")]
+    Key(#[from] std::io::Error),
+}
 
 /// A handle on the registry; clones share it.
 #[derive(Debug, Clone)]
 pub struct Registry {
     store: Store,
+    seals: Seals,
+    data_dir: Arc<Path>,
     last_used: Arc<Mutex<HashMap<checkfu_shared::id::KeyId, Timestamp>>>,
 }
 
 impl Registry {
-    /// A registry over an open store.
-    #[must_use]
-    pub fn new(store: Store) -> Self {
-        Self { store, last_used: Arc::default() }
+    /// A registry over an open store, with the master keys given or the one of the data directory. Secrets that are sealed
+    /// under an older key of these are sealed anew.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the database or the master key cannot be used.
+    pub async fn open(store: Store, dir: &Path, master_keys: &[Secret]) -> Result<Self, OpenError> {
+        let read = |connection: &rusqlite::Connection| providers::sealed_keys(connection);
+        let sealed: Vec<String> =
+            store.read(read).await.map_err(Problem::from)?.into_iter().map(|(_, sealed)| sealed).collect();
+        let seals = seal::open(dir, master_keys, &sealed)?;
+        let registry = Self { store, seals, data_dir: dir.into(), last_used: Arc::default() };
+        let strange = sealed.iter().filter(|sealed| !registry.seals.knows(sealed)).count();
+        if strange > 0 {
+            // Everything else still works; the providers concerned say so when they are asked.
+            tracing::error!(
+                count = strange,
+                "providers' keys are sealed under a master key that is not here"
+            );
+        } else {
+            registry.reseal().await?;
+        }
+        Ok(registry)
+    }
+
+    /// Puts a fresh master key in the place of the data directory's and seals everything with it; how many secrets were.
+    ///
+    /// # Errors
+    /// `invalid_state` when the master key comes from the environment; `internal` when a file cannot be written.
+    pub async fn rotate_master_key(&self, from_environment: bool) -> Result<u64, Problem> {
+        if from_environment {
+            return Err(Problem::new(
+                Code::InvalidState,
+                "The master key comes from the environment. Start the server with the new one in CHECKFU_MASTER_KEY and the present one in CHECKFU_MASTER_KEY_PREVIOUS; the start seals everything anew.",
+            ));
+        }
+        let mut count = 0;
+        let rotated = seal::rotate(&self.data_dir, &self.seals, async || {
+            count = self.reseal().await?;
+            Ok(())
+        });
+        match rotated.await {
+            Ok(()) => Ok(count),
+            Err(OpenError::Store(problem)) => Err(problem),
+            Err(OpenError::Key(error)) => Err(crate::http::reply::internal(&error)),
+        }
     }
 
     /// The answer that a repetition gets again, as the engine kept it. Asked before a request is prepared, because what it

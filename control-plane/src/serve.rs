@@ -3,13 +3,15 @@
 
 use crate::{
     config::Config,
+    dial::Reach,
     engine::{Engine, Settings},
     gateway::{
         Gateway,
-        provider::{self, Kind, Provider, Waits},
+        provider::{self, Address, Kind, Provider, Waits},
     },
     http::{self, Plane, listen},
-    registry::Registry,
+    registry::{self, Registry},
+    seal,
     store::{self, Store},
     supervisor::Supervisor,
     sweeps,
@@ -134,13 +136,18 @@ pub async fn assemble(
     let settings = Settings { data_dir: dir.clone(), tempo: config.tempo };
     let engine = Engine::open(store.clone(), clock.clone(), settings).await?;
     let gateway = Gateway::new(config.model_key.clone().map(|key| provider(&config, key)).transpose()?);
-    let registry = Registry::new(store.clone());
+    let registry =
+        Registry::open(store.clone(), &dir, &config.master_keys).await.map_err(|error| match error {
+            registry::OpenError::Store(problem) => Error::Start(problem),
+            registry::OpenError::Key(source) => Error::DataDir { path: dir.join(seal::FILE), source },
+        })?;
     first_start(&registry, &dir, clock.as_ref()).await?;
     Ok(Plane { engine, registry, gateway, store, clock, config: Arc::new(config), stop })
 }
 
 fn provider(config: &Config, key: Secret) -> Result<Provider, provider::Error> {
-    Provider::new(Kind::Anthropic, &config.model_base_url, Some(key), Waits::default())
+    let (base_url, key) = (config.model_base_url.as_str(), Some(key));
+    Provider::new(Address { kind: Kind::Anthropic, base_url, key, reach: Reach::Private }, Waits::default())
 }
 
 /// Makes the workspace, its owner and the owner's key. The file is written before the key becomes good, so that a crash

@@ -132,6 +132,12 @@ ids! {
     DeploymentId "adep" "agent deployment";
     /// An action policy.
     PolicyId "apol" "action policy";
+    /// A model provider.
+    ProviderId "prov" "provider";
+    /// A model route.
+    ModelRouteId "mrt" "model route";
+    /// A budget of a session.
+    BudgetId "bud" "budget";
     /// A workspace.
     WorkspaceId "wrk" "workspace";
 }

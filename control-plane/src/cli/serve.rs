@@ -194,6 +194,7 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     let tempo = args.tempo.as_deref().map(read_tempo).transpose()?.or(file.tempo);
     let mut config = Config::new(data_dir);
     config.model_key = model_key;
+    config.master_keys = master_keys();
     config.tempo = tempo.unwrap_or_default().into();
     if let Some(url) = args.model_base_url.or(file.model_base_url) {
         config.model_base_url = url;
@@ -209,8 +210,18 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
 }
 
 fn environment_key() -> Option<Secret> {
-    let key = env::var("CHECKFU_MODEL_KEY").ok()?;
-    Some(Secret::new(key.trim())).filter(|key| !key.reveal().is_empty())
+    secret_of("CHECKFU_MODEL_KEY")
+}
+
+/// The key that seals, and the one that sealed before it, whose seals are made anew at the start.
+fn master_keys() -> Vec<Secret> {
+    let Some(key) = secret_of("CHECKFU_MASTER_KEY") else { return Vec::new() };
+    std::iter::once(key).chain(secret_of("CHECKFU_MASTER_KEY_PREVIOUS")).collect()
+}
+
+fn secret_of(variable: &str) -> Option<Secret> {
+    let text = env::var(variable).ok()?;
+    Some(Secret::new(text.trim())).filter(|secret| !secret.reveal().is_empty())
 }
 
 /// The directory that `serve` uses when none is given.

@@ -6,7 +6,7 @@ use super::{
     call::{Call, fenced},
     candidate::{self, Candidate},
     meter::Reading,
-    provider::Reply,
+    provider::{self, Reply},
     relay::{self, Ended},
     request::Given,
 };
@@ -27,7 +27,7 @@ pub(super) async fn ask<'c>(
     candidates: &'c [Candidate],
     given: &Given,
 ) -> Result<(&'c Candidate, Reply), Problem> {
-    let mut last = Err(none());
+    let mut last = Err(Problem::new(Code::ProviderUnreachable, "There is no candidate to ask."));
     for (at, candidate) in candidates.iter().enumerate() {
         let body = candidate.body(given);
         let asked = tokio::select! {
@@ -68,7 +68,7 @@ pub(super) async fn answer(
     }
     if Reply::refuses_key(reply.status) {
         // Providers quote parts of the key in these, so nothing of them is passed on.
-        return Err(key_refused());
+        return Err(provider::key_refused());
     }
     let body = tokio::select! {
         body = candidate.provider.read(reply.body) => body?,
@@ -124,20 +124,6 @@ fn shaped(status: StatusCode, headers: HeaderMap, call: &Call, body: Body) -> Re
         headers.insert(DROPPED, dropped);
     }
     response
-}
-
-fn none() -> Problem {
-    Problem::new(
-        Code::ProviderUnreachable,
-        "The server has no model provider. Start it with --model-base-url and --model-key-file.",
-    )
-}
-
-fn key_refused() -> Problem {
-    Problem::new(
-        Code::ProviderKeyRefused,
-        "The model provider does not accept the key that the server holds for it. Whoever runs the server has to replace the key.",
-    )
 }
 
 fn unrecorded() -> Problem {

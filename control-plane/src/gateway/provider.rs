@@ -1,7 +1,7 @@
 //! The model provider: its address, the real key, and the one request that goes there.
 //! The key leaves this module in the request's header and nowhere else: it is no part of any error, log line or reply.
 
-use crate::dial;
+use crate::dial::{self, Reach};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use checkfu_shared::{
@@ -19,6 +19,8 @@ pub const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
 const WIRE_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 /// A reply that is not streamed may have at most this many bytes.
 const REPLY_BYTES_MAX: usize = 32 << 20;
+/// How long the test of a provider may take.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The headers of the provider's reply that the runner sees.
 const PASSED_HEADERS: [&str; 4] = ["content-type", "retry-after", "retry-after-ms", "x-should-retry"];
 
@@ -49,6 +51,29 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The stored text.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenaiCompatible => "openai_compatible",
+        }
+    }
+
+    /// The kind with this text.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        [Self::Anthropic, Self::OpenaiCompatible].into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The path of its list of models, which costs nothing to ask for.
+    const fn list_path(self) -> &'static str {
+        match self {
+            Self::Anthropic => "/v1/models",
+            Self::OpenaiCompatible => "/models",
+        }
+    }
+
     /// The path of model requests below the base address.
     #[must_use]
     pub const fn path(self) -> &'static str {
@@ -65,8 +90,22 @@ pub struct Provider {
     kind: Kind,
     http: reqwest::Client,
     url: String,
+    list_url: String,
     key: Option<Key>,
     waits: Waits,
+}
+
+/// What a provider is reached by.
+#[derive(Debug)]
+pub struct Address<'a> {
+    /// What it speaks.
+    pub kind: Kind,
+    /// Its base address.
+    pub base_url: &'a str,
+    /// Its key, if it wants one.
+    pub key: Option<Secret>,
+    /// How far the address may reach.
+    pub reach: Reach,
 }
 
 /// The key in both forms that are needed; neither prints.
@@ -119,15 +158,49 @@ impl Reply {
 }
 
 impl Provider {
-    /// The provider at `base_url`, asked with `key` if it wants one.
+    /// The provider at an address.
     ///
     /// # Errors
     /// [`Error`] when the address or the key cannot be used at all; nothing is dialled here.
-    pub fn new(kind: Kind, base_url: &str, key: Option<Secret>, waits: Waits) -> Result<Self, Error> {
+    pub fn new(address: Address<'_>, waits: Waits) -> Result<Self, Error> {
+        let Address { kind, base_url, key, reach } = address;
         let base = dial::base(base_url).map_err(Error::Dial)?;
-        let http = dial::client(&base).map_err(Error::Dial)?;
+        let http = dial::reaching(&base, reach).map_err(Error::Dial)?;
         let key = key.map(|key| Key::new(kind, key)).transpose()?;
-        Ok(Self { kind, http, url: dial::below(&base, kind.path()), key, waits })
+        let (url, list_url) = (dial::below(&base, kind.path()), dial::below(&base, kind.list_path()));
+        Ok(Self { kind, http, url, list_url, key, waits })
+    }
+
+    /// Asks for the list of models, which shows whether the address and the key are good; how many there are, when the
+    /// provider says so.
+    ///
+    /// # Errors
+    /// `provider_unreachable`, or `provider_key_refused`.
+    pub async fn test(&self) -> Result<Option<usize>, Problem> {
+        let request = self.signed(self.http.get(&self.list_url)).timeout(TEST_TIMEOUT);
+        let reply = request.send().await.map_err(|error| unreachable(&broken_off(&error)))?;
+        let status = reply.status();
+        if Reply::refuses_key(status) {
+            return Err(key_refused());
+        }
+        if !status.is_success() {
+            return Err(unreachable(&format!(
+                "it answered the request for its models with {}",
+                status.as_u16()
+            )));
+        }
+        let body: serde_json::Value = serde_json::from_slice(&self.read(reply).await?).unwrap_or_default();
+        Ok(body["data"].as_array().map(Vec::len))
+    }
+
+    fn signed(&self, mut request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        if self.kind == Kind::Anthropic {
+            request = request.header("anthropic-version", WIRE_VERSION);
+        }
+        match &self.key {
+            Some(key) => request.header(key.name.clone(), key.header.clone()),
+            None => request,
+        }
     }
 
     /// What it speaks.
@@ -148,23 +221,10 @@ impl Provider {
     /// `provider_unreachable` when there is no reply in time, or a redirect, which is never followed, or a stream that
     /// ends before its first piece.
     pub async fn ask(&self, body: &serde_json::Value, id: RequestId) -> Result<Reply, Problem> {
-        let mut request = self.http.post(&self.url).header("x-client-request-id", id.to_string()).json(body);
-        if self.kind == Kind::Anthropic {
-            request = request.header("anthropic-version", WIRE_VERSION);
-        }
-        if let Some(key) = &self.key {
-            request = request.header(key.name.clone(), key.header.clone());
-        }
-        let sent = timeout(self.waits.head, request.send()).await;
-        let body = sent.map_err(|_| unreachable("it did not answer in time"))?.map_err(|error| {
-            // The error's text may hold the address, which is the operator's matter; the runner gets the class only.
-            tracing::warn!(error = %causes(&error), "the model provider cannot be reached");
-            unreachable(if error.is_connect() {
-                "no connection could be made"
-            } else {
-                "the request broke off"
-            })
-        })?;
+        let request = self.http.post(&self.url).header("x-client-request-id", id.to_string()).json(body);
+        let sent = timeout(self.waits.head, self.signed(request).send()).await;
+        let body = sent.map_err(|_| unreachable("it did not answer in time"))?;
+        let body = body.map_err(|error| unreachable(&broken_off(&error)))?;
         let status = body.status();
         if status.is_redirection() || status.is_informational() {
             return Err(unreachable("it answered with a redirect, which is not followed"));
@@ -238,12 +298,32 @@ fn passed(given: &HeaderMap) -> HeaderMap {
     headers
 }
 
+/// Why there was no reply, without the address, which is the operator's matter: that one goes to the log only.
+fn broken_off(error: &reqwest::Error) -> String {
+    let causes = causes(error);
+    tracing::warn!(error = %causes, "the model provider cannot be reached");
+    if causes.contains(&dial::Error::Private.to_string()) {
+        return dial::Error::Private.to_string();
+    }
+    let why = if error.is_connect() { "no connection could be made" } else { "the request broke off" };
+    why.to_owned()
+}
+
 fn unreachable(why: &str) -> Problem {
     Problem::new(
         Code::ProviderUnreachable,
         format!(
-            "The model provider could not be used: {why}. Try again; if it persists, check the address the server was started with (--model-base-url) and its network."
+            "The model provider could not be used: {why}. Try again; if it persists, check the provider's address and the server's network."
         ),
+    )
+}
+
+/// What stands in the place of a provider's own words about the key.
+#[must_use]
+pub(super) fn key_refused() -> Problem {
+    Problem::new(
+        Code::ProviderKeyRefused,
+        "The model provider does not accept the key that the server holds for it. Whoever runs the server has to replace the key.",
     )
 }
 
@@ -261,21 +341,20 @@ mod tests {
 
     const CANARY: &str = "sk-canary-4711";
 
+    fn at(base_url: &str, key: &str) -> Result<Provider, Error> {
+        let key = Some(Secret::new(key));
+        let address = Address { kind: Kind::Anthropic, base_url, key, reach: Reach::Private };
+        Provider::new(address, Waits::default())
+    }
+
     fn provider() -> Provider {
-        Provider::new(Kind::Anthropic, "http://127.0.0.1:1", Some(Secret::new(CANARY)), Waits::default())
-            .unwrap()
+        at("http://127.0.0.1:1", CANARY).unwrap()
     }
 
     #[test]
     fn the_key_prints_nowhere() {
         assert!(!format!("{:?}", provider()).contains("canary"));
-        let wrong = Provider::new(
-            Kind::Anthropic,
-            "http://x",
-            Some(Secret::new(format!("{CANARY}\n"))),
-            Waits::default(),
-        );
-        let error = wrong.unwrap_err();
+        let error = at("http://x", &format!("{CANARY}\n")).unwrap_err();
         assert!(!format!("{error:?} {error}").contains("canary"));
     }
 

@@ -1,5 +1,7 @@
 //! The gateway with a real engine, a live claim and a real HTTP provider.
 
+mod routing;
+
 use super::*;
 use crate::{
     config::Config,

@@ -7,8 +7,8 @@ use axum::{
 };
 use checkfu_shared::{
     id::{
-        self, AgentId, ApprovalId, AssignmentId, DeploymentId, EnvironmentId, KeyId, PairingId, PolicyId,
-        PrincipalId, RunnerId, SessionId, StandingId, ThreadId,
+        self, AgentId, ApprovalId, AssignmentId, BudgetId, DeploymentId, EnvironmentId, KeyId, ModelRouteId, PairingId,
+        PolicyId, PrincipalId, ProviderId, RunnerId, SessionId, StandingId, ThreadId,
     },
     problem::{Code, Problem},
 };
@@ -33,6 +33,9 @@ in_path! {
     PrincipalId "principal";
     KeyId "key";
     PairingId "pairing";
+    ProviderId "provider";
+    ModelRouteId "route";
+    BudgetId "budget";
     AssignmentId "assignment";
     Member "member";
     PolicyId "policy";

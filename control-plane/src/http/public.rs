@@ -14,6 +14,8 @@ mod keys;
 mod metadata;
 mod policies;
 mod principals;
+mod providers;
+mod routes;
 mod runners;
 mod sessions;
 mod standing;
@@ -37,6 +39,8 @@ pub fn routes() -> Routes {
         .merge(keys::routes())
         .merge(policies::routes())
         .merge(principals::routes())
+        .merge(providers::routes())
+        .merge(routes::routes())
         .merge(runners::routes())
         .merge(sessions::routes())
         .merge(standing::routes())

@@ -8,6 +8,7 @@ mod environments;
 mod files;
 mod hostile;
 mod policies;
+mod providers;
 mod retries;
 mod runners;
 mod sessions;
@@ -114,6 +115,14 @@ impl Bench {
 
     pub(super) async fn sdk(&self, path: &str, body: Value) -> Got {
         self.ask(Method::POST, path, &SDK, Some(body)).await
+    }
+
+    /// The one workspace.
+    pub(super) async fn workspace(&self) -> checkfu_shared::id::WorkspaceId {
+        let read = |conn: &rusqlite::Connection| {
+            Ok(conn.query_row("select id from workspaces", [], |row| row.get::<_, String>(0))?)
+        };
+        self.plane.store.read(read).await.unwrap().parse().unwrap()
     }
 
     /// A fresh agent's id.

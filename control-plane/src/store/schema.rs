@@ -10,6 +10,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_governance.sql"),
     include_str!("migrations/0005_approvals.sql"),
     include_str!("migrations/0006_deployments.sql"),
+    include_str!("migrations/0007_models.sql"),
 ];
 
 /// Brings the database up to date; each migration is one transaction.

@@ -42,8 +42,14 @@ async fn ids(bench: &Bench) -> BTreeMap<&'static str, String> {
     let says = json!({"subject": principal, "permission": "read", "resource": {"kind": "*", "id_glob": "*"}});
     let assignment = bench.post("/v1/permission-assignments", says).await.ok();
     let policy = bench.post("/v1/action-policies", policies::asks("spare", "bash")).await.ok();
+    let nowhere = json!({"name": "nowhere", "kind": "anthropic", "base_url": "http://127.0.0.1:9", "allow_private": true});
+    let provider = bench.post("/v1/providers", nowhere).await.ok();
+    let leads = json!({"name": "r", "candidates": [{"provider_id": provider["id"], "model": "m"}]});
+    let route = bench.post("/v1/model-routes", leads).await.ok();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
+        ("provider", text(&provider["id"])),
+        ("route", text(&route["id"])),
         ("agent", agent),
         ("environment", environment),
         ("session", session),
@@ -137,7 +143,16 @@ async fn ids_of_another_workspace_are_not_found_by_any_route() {
         seen += 1;
     }
     assert!(seen > 20, "only {seen} routes were tried");
-    for list in ["agents", "environments", "sessions", "principals", "permission-assignments", "api-keys"] {
+    for list in [
+        "agents",
+        "environments",
+        "sessions",
+        "principals",
+        "permission-assignments",
+        "api-keys",
+        "providers",
+        "model-routes",
+    ] {
         let listed = with_key(&bench, Method::GET, &format!("/v1/{list}"), &key, None).await.ok().to_string();
         for (name, id) in &ids {
             assert!(!listed.contains(id.as_str()), "{list} shows another workspace's {name}");
