@@ -5,6 +5,7 @@
 mod agents;
 mod approvals;
 mod audit;
+mod budgets;
 mod client;
 mod environments;
 mod exit;
@@ -99,6 +100,9 @@ enum Remote {
     /// Make, list and remove model routes
     #[command(subcommand)]
     Routes(routes::Command),
+    /// Give, list, raise and pause the budgets of sessions
+    #[command(subcommand)]
+    Budgets(budgets::Command),
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -176,6 +180,7 @@ async fn remote(command: Remote, url: &str, output: &Output) -> Result<(), Failu
         Remote::Runners(command) => runners::run(command, &client, output).await,
         Remote::Providers(command) => providers::run(command, &client, output).await,
         Remote::Routes(command) => routes::run(command, &client, output).await,
+        Remote::Budgets(command) => budgets::run(command, &client, output).await,
         Remote::Keys(command) => keys::run(command, &client, output).await,
         Remote::Approvals(command) => approvals::run(command, &client, output).await,
         Remote::Permissions(command) => permissions::run(command, &client, output).await,

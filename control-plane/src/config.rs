@@ -16,6 +16,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Master keys that seal secrets, in base64, the sealing one first; without any, the data directory's own is used.
     pub master_keys: Vec<Secret>,
+    /// The share of a model's window, in percent, at which a conversation is summed up; 0 means never.
+    pub compact_at_percent: u8,
     /// How fast runners go.
     pub tempo: Tempo,
     /// How often an idle stream sends a comment and checks its key again.
@@ -45,6 +47,7 @@ impl Config {
             model_key: None,
             tls: None,
             master_keys: Vec::new(),
+            compact_at_percent: 80,
             tempo: Tempo::default(),
             keep_alive: Duration::from_secs(15),
             stop_grace: Duration::from_secs(10),

@@ -3,6 +3,7 @@
 
 pub mod append;
 pub mod approval;
+pub mod budget;
 pub mod claim;
 pub mod draft;
 pub mod glob;

@@ -4,12 +4,14 @@
 mod admission;
 mod append;
 mod approvals;
+mod budgets;
 mod capability;
 mod claims;
 mod directives;
 mod governance;
 mod key;
 mod lease;
+mod ledger;
 mod log;
 mod offer;
 mod pairing;
@@ -30,7 +32,9 @@ mod tests;
 
 pub use crate::record::*;
 pub use approvals::{Answer, ApprovalQuery, Credential};
+pub use budgets::{BudgetChange, BudgetRecord};
 pub use capability::Capability;
+pub use ledger::Metered;
 pub use standing::StandingWish;
 pub use tokens::Caller;
 pub use uploads::Incoming;
@@ -60,6 +64,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How fast runners go.
     pub tempo: Tempo,
+    /// The share of a model's window, in percent, at which a conversation is summed up; 0 means never.
+    pub compact_at_percent: u8,
 }
 
 /// A handle on the engine; clones share it.
@@ -71,6 +77,7 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     tempo: Tempo,
+    compact_at_percent: u8,
     key: key::ServerKey,
     signer: Ed25519KeyPair,
     files: Files,
@@ -135,8 +142,10 @@ impl Engine {
             Err(_) => return Err(Problem::new(Code::Stopping, "The server is stopping.")),
         };
         let wakes = Arc::new(Wakes { fanout: Fanout::default(), queue: watch::channel(0).0 });
-        let (tempo, uploads) = (settings.tempo, uploads::Open::default());
-        let engine = Self(Arc::new(Inner { store, clock, tempo, key, signer, files, uploads, wakes }));
+        let Settings { tempo, compact_at_percent, .. } = settings;
+        let uploads = uploads::Open::default();
+        let inner = Inner { store, clock, tempo, compact_at_percent, key, signer, files, uploads, wakes };
+        let engine = Self(Arc::new(inner));
         engine.grant_full_leases().await?;
         Ok(engine)
     }

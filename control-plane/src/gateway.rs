@@ -2,7 +2,6 @@
 //! It decides nothing about a session and writes no event; the engine judges capabilities and keeps the counts.
 //! A capability is judged again while its reply streams, so that a fenced or revoked claim loses the rest of it.
 
-pub mod budget;
 mod call;
 pub mod candidate;
 pub mod catalogue;
@@ -15,10 +14,14 @@ mod relay;
 pub mod request;
 mod routing;
 
-use crate::http::{
-    Plane, auth, body,
-    reply::Answer,
-    route::{Guard, Routes},
+use crate::{
+    domain::budget::{self, Metric},
+    engine::Capability,
+    http::{
+        Plane, auth, body,
+        reply::Answer,
+        route::{Guard, Routes},
+    },
 };
 use axum::{
     body::Body,
@@ -26,6 +29,7 @@ use axum::{
     http::{HeaderMap, HeaderName},
 };
 use call::Call;
+use candidate::Candidate;
 use checkfu_shared::{
     id::RequestId,
     problem::{Code, Problem},
@@ -102,26 +106,45 @@ pub fn routes() -> Routes {
 async fn messages(State(plane): State<Plane>, headers: HeaderMap, body: Body) -> Answer {
     let token = auth::credential(&headers).map(Secret::new).ok_or_else(no_capability)?;
     let capability = plane.engine.capability(token.reveal()).await?;
-    if let Some(limit_cents) = capability.budget.as_ref().and_then(budget::limit_cents) {
-        let session = plane.engine.session(capability.workspace_id, capability.session_id).await?;
-        budget::admits(limit_cents, session.as_ref().map(|session| &session.usage))?;
-    }
     let place = plane.gateway.0.places.take(capability.claim_id)?;
     let slot = plane.gateway.slot()?;
     let candidates = plane.gateway.candidates(&plane.registry, &capability).await?;
-    let given = Given::read(&body::read(body, body::BODY_BYTES_MAX).await?)?;
+    let bytes = body::read(body, body::BODY_BYTES_MAX).await?;
+    let given = Given::read(&bytes)?;
+    let request_bytes = bytes.len();
+    drop(bytes);
+    // Judged after the body is here, since a slow one would let others spend meanwhile.
+    let capability = plane.engine.capability(token.reveal()).await?;
+    budget::admits(capability.limits.iter().copied(), capability.spend)?;
+    let candidates = priced(candidates, &capability)?;
     let call = Call {
         engine: plane.engine.clone(),
         token,
         capability,
         id: RequestId::mint(),
         dropped: given.dropped().to_vec(),
+        request_bytes,
         _slot: slot,
         _place: place,
     };
     let (candidate, reply) = exchange::ask(&call, &candidates, &given).await?;
     let inner = &plane.gateway.0;
     Ok(exchange::answer(call, candidate, reply, &inner.relays, inner.stop.clone()).await?)
+}
+
+/// Under a budget in money only candidates with a price may answer.
+fn priced(mut candidates: Vec<Candidate>, capability: &Capability) -> Result<Vec<Candidate>, Problem> {
+    if capability.limits.iter().any(|limit| limit.metric == Metric::ModelSpend) {
+        candidates.retain(|candidate| candidate.price.is_some());
+    }
+    if candidates.is_empty() {
+        return Err(Problem::new(
+            Code::InvalidState,
+            "The session has a budget in money, and the price of its model is not known. Give the model a price with a route, or pause the budget.",
+        )
+        .with("reason", "model_not_budgetable"));
+    }
+    Ok(candidates)
 }
 
 fn no_capability() -> Problem {

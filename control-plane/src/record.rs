@@ -1,5 +1,6 @@
 //! What the engine takes and gives: the records that the HTTP side shapes its replies from. No decision is made here.
 
+use crate::domain::budget::Limit;
 use checkfu_shared::{
     agent::Agent,
     environment,
@@ -38,8 +39,8 @@ pub struct NewSession {
     pub resources: Vec<Value>,
     /// Vaults, in the order searched.
     pub vault_ids: Vec<VaultId>,
-    /// The budget as given.
-    pub budget: Option<Value>,
+    /// What it may spend on models.
+    pub budget: Option<Limit>,
     /// Takes the place of the agent's system prompt for this session.
     pub instructions: Option<String>,
     /// What is said first; with any, the session is born running.
@@ -139,7 +140,7 @@ pub struct SessionRecord {
     pub resources: Vec<Value>,
     /// Vaults, in the order searched.
     pub vault_ids: Vec<VaultId>,
-    /// The budget as given.
+    /// The budget that holds, as the wire shows it.
     pub budget: Option<Value>,
     /// What it is doing.
     pub status: Status,
@@ -166,8 +167,8 @@ pub struct SessionPatch {
     pub title: Option<Option<String>>,
     /// Pairs to set, or to take away with null.
     pub metadata: Option<Map<String, Value>>,
-    /// The new budget; `Some(None)` takes it away.
-    pub budget: Option<Option<Value>>,
+    /// The new budget; `Some(None)` pauses what there is.
+    pub budget: Option<Option<Limit>>,
     /// The new pinned agent; refused while a run is going on.
     pub agent: Option<Agent>,
 }

@@ -133,7 +133,8 @@ pub async fn assemble(
     stop: CancellationToken,
 ) -> Result<Plane, Error> {
     let dir = config.data_dir.clone();
-    let settings = Settings { data_dir: dir.clone(), tempo: config.tempo };
+    let Config { tempo, compact_at_percent, .. } = config;
+    let settings = Settings { data_dir: dir.clone(), tempo, compact_at_percent };
     let engine = Engine::open(store.clone(), clock.clone(), settings).await?;
     let gateway = Gateway::new(config.model_key.clone().map(|key| provider(&config, key)).transpose()?);
     let registry =

@@ -3,6 +3,7 @@
 
 mod ask;
 mod calls;
+mod compaction;
 pub mod transcript;
 pub mod turn;
 
@@ -19,7 +20,10 @@ use checkfu_shared::{
     agent::Agent,
     event::{Body, Event, RetryStatus, SettledOutcome},
     id::EventId,
-    protocol::append::{Appended, Decision},
+    protocol::{
+        append::{Appended, Decision},
+        claim::ContextLimits,
+    },
 };
 use checkfu_toolbox::call::{Outcome, Tool};
 use std::{collections::HashSet, time::Duration};
@@ -165,6 +169,7 @@ pub struct Harness<L, B, P> {
     lease: watch::Receiver<State>,
     agent: Agent,
     frame: Frame,
+    context: ContextLimits,
     transcript: Transcript,
     /// How far the log was read.
     read_seq: u64,
@@ -185,6 +190,8 @@ pub struct Harness<L, B, P> {
     failures: u32,
     backoff: Backoff,
     cut_replies: u32,
+    /// The provider said that the conversation does not fit, and it was not summed up since.
+    is_full: bool,
     seen_inputs: u64,
 }
 
@@ -219,6 +226,7 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
             lease,
             agent,
             frame,
+            context: ContextLimits::default(),
             transcript: Transcript::default(),
             read_seq: 0,
             own: HashSet::new(),
@@ -231,8 +239,16 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
             failures: 0,
             backoff: Backoff::new(RETRY_WAIT_MIN, RETRY_WAIT_MAX),
             cut_replies: 0,
+            is_full: false,
             seen_inputs: 0,
         }
+    }
+
+    /// The same with the limits of its model's window.
+    #[must_use]
+    pub fn with_context(mut self, context: ContextLimits) -> Self {
+        self.context = context;
+        self
     }
 
     /// The conversation so far.
@@ -286,7 +302,7 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
         if self.must_heed() {
             return Ok(Step::Go);
         }
-        self.ask().await
+        if self.is_compaction_due() { self.compact().await } else { self.ask().await }
     }
 
     /// Whether something has to be obeyed before the work goes on.

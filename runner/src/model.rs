@@ -4,13 +4,14 @@
 mod assemble;
 pub mod failure;
 pub mod gateway;
+pub mod limits;
 pub mod messages;
 mod sse;
 
 pub use failure::Failure;
 
 use bytes::Bytes;
-use checkfu_shared::content::Block;
+use checkfu_shared::{content::Block, event::ModelUsage};
 use serde_json::Value;
 
 /// Who speaks.
@@ -76,6 +77,8 @@ pub struct Reply {
     pub stop: Stop,
     /// The gateway's id of the request, by which the control plane finds its usage.
     pub request_id: Option<String>,
+    /// What the provider counted, as far as it said so; what is billed is the gateway's own count.
+    pub usage: ModelUsage,
 }
 
 /// One part of a reply.

@@ -177,7 +177,8 @@ impl<P: Place> Work<'_, P> {
         }
         let agent = self.held.claim.agent.clone();
         let mut harness =
-            Harness::new(*ledger, *place, model, agent, self.orders.clone(), self.held.lease.clone());
+            Harness::new(*ledger, *place, model, agent, self.orders.clone(), self.held.lease.clone())
+                .with_context(self.held.claim.context);
         harness.rebuild().await?;
         if harness.transcript().had_sandbox() {
             place.expect_files();

@@ -7,7 +7,7 @@ mod run;
 mod session;
 mod user;
 
-pub use agent::{AppendedToolUse, EvaluatedPermission, ModelUsage, ToolResult};
+pub use agent::{AppendedToolUse, Bill, EvaluatedPermission, ModelUsage, ToolResult};
 pub use approval::{ApprovalPending, ApprovalResolved, ApprovalStatus};
 pub use run::{ExecutionPins, RunClaimed, RunSettled, SettledOutcome};
 pub use session::{
@@ -68,6 +68,16 @@ pub enum Body {
     /// The model asks for a built-in tool. Its durable append is the request for permission.
     #[serde(rename = "agent.tool_use")]
     AgentToolUse(AppendedToolUse),
+    /// The conversation so far was summed up; what follows goes on from the summary.
+    #[serde(rename = "agent.thread_context_compacted")]
+    AgentThreadContextCompacted {
+        /// What stands in the place of everything before.
+        #[serde(default)]
+        summary: String,
+        /// About how many tokens the conversation had.
+        #[serde(default)]
+        tokens_before: u64,
+    },
     /// The one result of a tool call.
     #[serde(rename = "agent.tool_result")]
     AgentToolResult(ToolResult),
@@ -170,6 +180,9 @@ pub enum Body {
         /// Whether it failed.
         #[serde(default)]
         is_error: bool,
+        /// Who answered and what it cost, when the gateway knows; only the control plane writes it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bill: Option<Bill>,
     },
     /// A run was queued.
     #[serde(rename = "run.created")]
@@ -293,6 +306,7 @@ impl Body {
             Self::AgentMessage { .. } => "agent.message",
             Self::AgentThinking {} => "agent.thinking",
             Self::AgentToolUse(_) => "agent.tool_use",
+            Self::AgentThreadContextCompacted { .. } => "agent.thread_context_compacted",
             Self::AgentToolResult(_) => "agent.tool_result",
             Self::AgentToolResumed { .. } => "agent.tool_resumed",
             Self::AgentToolProposed { .. } => "agent.tool_proposed",

@@ -1,5 +1,6 @@
 //! The measured ratios: A and B in one run, round about, medians of all rounds, printed as a table and as lines
-//! `ratio NAME VALUE goal <= GOAL`, or `>=` where the ratio is one of throughputs. It asserts no time; it fails only when a piece does not work at all.
+//! `ratio NAME VALUE goal <= GOAL` (`>=` where it is one of throughputs) or `added NAME VALUE ms goal <= GOAL`. It asserts no
+//! time; it fails only when a piece does not work at all.
 
 #![expect(
     clippy::print_stdout,
@@ -7,6 +8,7 @@
     reason = "its result is what it prints; it fails by panicking"
 )]
 
+mod gateway;
 mod sandbox;
 
 use rig::{api::script, world::World};
@@ -27,27 +29,38 @@ struct Row {
     goal: Bound,
 }
 
-/// What a ratio should be.
+/// What a row is measured by.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Of durations: less is better.
+    /// A divided by B, of durations: less is better.
     AtMost(f64),
-    /// Of throughputs: more is better.
+    /// B divided by A, so that it is one of throughputs: more is better.
     AtLeast(f64),
+    /// A less B in milliseconds: less is better.
+    Added(f64),
 }
 
 impl Bound {
-    fn ratio(self, a: f64, b: f64) -> f64 {
+    fn value(self, a_ms: f64, b_ms: f64) -> f64 {
         match self {
-            Self::AtMost(_) => a / b,
-            Self::AtLeast(_) => b / a,
+            Self::AtMost(_) => a_ms / b_ms,
+            Self::AtLeast(_) => b_ms / a_ms,
+            Self::Added(_) => a_ms - b_ms,
         }
     }
 
     fn shown(self) -> String {
         match self {
-            Self::AtMost(goal) => format!("<= {goal}"),
+            Self::AtMost(goal) | Self::Added(goal) => format!("<= {goal}"),
             Self::AtLeast(goal) => format!(">= {goal}"),
+        }
+    }
+
+    fn line(self, name: &str, value: f64) -> String {
+        let goal = self.shown();
+        match self {
+            Self::AtMost(_) | Self::AtLeast(_) => format!("ratio {name} {value:.3} goal {goal}"),
+            Self::Added(_) => format!("added {name} {value:.3} ms goal {goal}"),
         }
     }
 }
@@ -56,15 +69,16 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let rows = runtime.block_on(async {
         let mut rows = vec![claim().await];
+        rows.extend(gateway::rows().await);
         rows.extend(sandbox::rows().await);
         rows
     });
-    println!("{:<13} {:>10} {:>10} {:>7} {:>8}  what", "name", "A p50 ms", "B p50 ms", "A / B", "goal");
+    println!("{:<13} {:>10} {:>10} {:>7} {:>8}  what", "name", "A p50 ms", "B p50 ms", "value", "goal");
     for row in rows {
         let (a, b) = (median_ms(row.a), median_ms(row.b));
-        let (ratio, goal) = (row.goal.ratio(a, b), row.goal.shown());
-        println!("{:<13} {a:>10.2} {b:>10.2} {ratio:>7.3} {goal:>8}  {}", row.name, row.what);
-        println!("ratio {} {ratio:.3} goal {goal}", row.name);
+        let (value, goal) = (row.goal.value(a, b), row.goal.shown());
+        println!("{:<13} {a:>10.2} {b:>10.2} {value:>7.3} {goal:>8}  {}", row.name, row.what);
+        println!("{}", row.goal.line(row.name, value));
     }
 }
 

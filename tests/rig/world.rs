@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{
     ffi::OsStr,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -168,6 +168,31 @@ impl World {
         let program = self.runner_program(state).args(["pair", "--plane", url]);
         let finished = self.finish(changed(program).input(format!("{}\n", self.code))).await;
         assert_eq!(finished.code, 0, "{finished:?}");
+    }
+
+    /// Pairs a runner whose state is kept under `state` with a control plane that it reaches at `url`.
+    pub async fn pair_at(&self, state: &str, url: &str) {
+        let program = self.runner_program(state).args(["pair", "--plane", url]);
+        let finished = self.finish(program.input(format!("{}\n", self.code().await))).await;
+        assert_eq!(finished.code, 0, "{finished:?}");
+    }
+
+    /// Where the control plane listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The process of the control plane.
+    #[must_use]
+    pub fn plane_id(&self) -> u32 {
+        self.plane.as_ref().expect("a running control plane").id()
+    }
+
+    /// The key that the provider takes.
+    #[must_use]
+    pub fn model_key(&self) -> &'static str {
+        MODEL_KEY
     }
 
     /// A fresh pairing code.

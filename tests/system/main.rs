@@ -7,6 +7,7 @@ mod approvals;
 mod confines;
 mod disks;
 mod docker;
+mod gateway;
 mod hostile;
 mod kills;
 mod leases;

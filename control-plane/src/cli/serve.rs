@@ -47,6 +47,9 @@ pub(crate) struct Serve {
     /// A file with the provider's key; without one the key is taken from CHECKFU_MODEL_KEY
     #[arg(long, value_name = "FILE")]
     model_key_file: Option<PathBuf>,
+    /// The share of a model's window, in percent, at which a conversation is summed up; 0 means never [default: 80]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    compact_at_percent: Option<u8>,
     /// How fast runners go: a JSON object or a file with one, for tests
     #[arg(long, value_name = "JSON|FILE")]
     tempo: Option<String>,
@@ -76,6 +79,7 @@ struct FileSettings {
     data_dir: Option<PathBuf>,
     model_base_url: Option<String>,
     model_key_file: Option<PathBuf>,
+    compact_at_percent: Option<u8>,
     tempo: Option<TempoText>,
 }
 
@@ -195,6 +199,9 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     let mut config = Config::new(data_dir);
     config.model_key = model_key;
     config.master_keys = master_keys();
+    if let Some(percent) = args.compact_at_percent.or(file.compact_at_percent) {
+        config.compact_at_percent = percent.min(100);
+    }
     config.tempo = tempo.unwrap_or_default().into();
     if let Some(url) = args.model_base_url.or(file.model_base_url) {
         config.model_base_url = url;

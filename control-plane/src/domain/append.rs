@@ -8,7 +8,7 @@ use super::{
     session::{Call, Stage},
 };
 use checkfu_shared::{
-    event::{Body, EvaluatedPermission, ModelUsage},
+    event::{Bill, Body, EvaluatedPermission, ModelUsage},
     id::EventId,
     problem::{Code, Problem},
     protocol::append::{Appended, Decision, Disposition, runner_may_append, sha256_hex},
@@ -24,7 +24,7 @@ use serde_json::Value;
 pub fn append(
     draft: &mut Draft<'_>,
     event: Appended,
-    metered: Option<ModelUsage>,
+    metered: Option<(ModelUsage, Bill)>,
     proposal: Option<Value>,
 ) -> Result<Option<Decision>, Problem> {
     if !runner_may_append(&event.body) {
@@ -79,8 +79,9 @@ pub fn append(
             Ok(None)
         }
         Body::SpanModelRequestEnd { model_request_start_id, is_error, .. } => {
-            let model_usage = metered.unwrap_or_default();
-            let body = Body::SpanModelRequestEnd { model_request_start_id, model_usage, is_error };
+            let (model_usage, bill) = metered.unzip();
+            let model_usage = model_usage.unwrap_or_default();
+            let body = Body::SpanModelRequestEnd { model_request_start_id, model_usage, is_error, bill };
             draft.emit_appended(id, thread_id, body);
             Ok(None)
         }

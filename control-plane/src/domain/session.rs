@@ -1,5 +1,6 @@
 //! A session's state, and the fold that makes it of the log. Nothing else changes a state.
 
+use super::budget::MICRO_USD_PER_CENT;
 use crate::record::{RunRecord, RunStatus, Status};
 use checkfu_shared::{
     event::{
@@ -29,6 +30,12 @@ pub struct State {
     pub calls: Vec<Call>,
     /// What it used so far.
     pub usage: Usage,
+    /// What that cost by the price list, in micro-USD.
+    #[serde(default)]
+    pub spent_micro_usd: u64,
+    /// The last model request that began.
+    #[serde(default)]
+    pub last_request: Option<EventId>,
     /// Milliseconds in which a run was claimed.
     pub active_ms: u64,
     /// The last epoch that settled.
@@ -140,6 +147,8 @@ impl Default for State {
             waiting: Vec::new(),
             calls: Vec::new(),
             usage: Usage::default(),
+            spent_micro_usd: 0,
+            last_request: None,
             active_ms: 0,
             settled_epoch: 0,
         }
@@ -199,8 +208,10 @@ impl State {
             }
             Body::SessionStatusTerminated {} => self.status = Status::Terminated,
             Body::SessionUsage { usage, .. } => self.usage = usage.clone(),
-            Body::SpanModelRequestEnd { model_usage, is_error, .. } => {
-                return self.meter(*model_usage, *is_error);
+            Body::SpanModelRequestStart {} => self.last_request = Some(event.id),
+            Body::SpanModelRequestEnd { model_usage, is_error, bill, .. } => {
+                let cost = bill.as_ref().and_then(|bill| bill.list_cost_micro_usd);
+                return self.meter(*model_usage, cost.unwrap_or(0), *is_error);
             }
             Body::RunCreated { .. }
             | Body::RunClaimed(_)
@@ -366,12 +377,14 @@ impl State {
         Some(run.record.clone())
     }
 
-    fn meter(&mut self, used: ModelUsage, is_error: bool) -> Option<RunRecord> {
+    fn meter(&mut self, used: ModelUsage, cost_micro_usd: u64, is_error: bool) -> Option<RunRecord> {
         let usage = &mut self.usage;
         usage.input_tokens += used.input_tokens;
         usage.output_tokens += used.output_tokens;
         usage.cache_read_input_tokens += used.cache_read_input_tokens;
         usage.cache_creation.ephemeral_5m_input_tokens += used.cache_creation_input_tokens;
+        self.spent_micro_usd = self.spent_micro_usd.saturating_add(cost_micro_usd);
+        usage.list_cost.amount = (self.spent_micro_usd / MICRO_USD_PER_CENT).to_string();
         let run = self.run.as_mut().filter(|run| !is_error && run.record.attempt != 1)?;
         run.record.attempt = 1;
         Some(run.record.clone())

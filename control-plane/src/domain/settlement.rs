@@ -2,9 +2,24 @@
 
 use super::{approval, claim, draft::Draft, input, session::InputKind};
 use checkfu_shared::{
-    event::{Body, OutputCaptured, RetryStatus, RunSettled, SessionError, SettledOutcome, StopReason},
+    event::{
+        Bill, Body, ModelUsage, OutputCaptured, RetryStatus, RunSettled, SessionError, SettledOutcome,
+        StopReason,
+    },
     id::EventId,
 };
+
+/// Tells what model requests used whose ends no runner told.
+pub fn tell_strays(draft: &mut Draft<'_>, usage: ModelUsage, bill: Bill) {
+    if let Some(start) = draft.state.last_request {
+        draft.emit(Body::SpanModelRequestEnd {
+            model_request_start_id: start,
+            model_usage: usage,
+            is_error: true,
+            bill: Some(bill),
+        });
+    }
+}
 
 /// Ends the claim of `epoch`: files first, then what the outcome comes to.
 pub fn settle(draft: &mut Draft<'_>, epoch: u64, outcome: SettledOutcome, files: Vec<OutputCaptured>) {

@@ -259,7 +259,12 @@ impl World {
             Command::ModelEnd(is_error) => {
                 let model_request_start_id = self.mint.event();
                 let (model_usage, is_error) = (ModelUsage::default(), *is_error);
-                self.report(Body::SpanModelRequestEnd { model_request_start_id, model_usage, is_error })
+                self.report(Body::SpanModelRequestEnd {
+                    model_request_start_id,
+                    model_usage,
+                    is_error,
+                    bill: None,
+                })
             }
             Command::Settle(n) => {
                 let outcome = match n {

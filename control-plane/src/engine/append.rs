@@ -3,11 +3,11 @@
 use super::{
     Caller, Cx, Engine,
     lease::{self, Held},
-    log,
+    ledger, log,
 };
 use crate::{domain, fanout::Preview, store};
 use checkfu_shared::{
-    event::{Body, ModelUsage},
+    event::{Bill, Body, ModelUsage},
     id::{ClaimId, EventId, SessionId},
     problem::{Code, Problem},
     protocol::append::{
@@ -164,23 +164,21 @@ fn number(
     Ok(())
 }
 
-/// The gateway's own numbers for the model requests that end in this batch.
+/// The gateway's own numbers for the model requests that end in this batch; each is told once.
 fn metered(
     tx: &Connection,
     session: i64,
     events: &[Appended],
-) -> Result<Vec<Option<ModelUsage>>, store::Error> {
-    let mut select =
-        tx.prepare_cached("select usage from model_usage where session = ?1 and request_id = ?2")?;
+) -> Result<Vec<Option<(ModelUsage, Bill)>>, store::Error> {
     let mut metered = Vec::with_capacity(events.len());
     for event in events {
         let request = event.model_request_id.as_ref();
         let request = request.filter(|_| matches!(event.body, Body::SpanModelRequestEnd { .. }));
-        let usage: Option<String> = match request {
-            Some(request) => select.query_row(params![session, request], |row| row.get(0)).optional()?,
+        let taken = match request {
+            Some(request) => ledger::take(tx, session, request)?,
             None => None,
         };
-        metered.push(usage.map(|text| serde_json::from_str(&text)).transpose()?);
+        metered.push(taken.map(|metered| (metered.usage, metered.bill)));
     }
     Ok(metered)
 }

@@ -1,18 +1,19 @@
 //! What the gateway asks: whom a capability belongs to, and where it puts what a request used. A capability is good exactly
 //! as long as its claim's lease.
 
-use super::{Engine, fenced, lease, log};
-use crate::store;
+use super::{Engine, Metered, budgets, fenced, lease, ledger, log};
+use crate::{
+    domain::budget::{Limit, Spend},
+    store,
+};
 use checkfu_shared::{
     agent::Model,
-    event::ModelUsage,
     id::{ClaimId, PrincipalId, RunId, SessionId, WorkspaceId},
     problem::{Code, Problem},
     protocol::append::sha256_hex,
     time::Timestamp,
 };
-use rusqlite::{Connection, params};
-use serde_json::Value;
+use rusqlite::{Connection, OptionalExtension};
 
 /// Whose model request it is.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +32,10 @@ pub struct Capability {
     pub workspace_id: WorkspaceId,
     /// The model as pinned by the session's agent.
     pub model: Model,
-    /// The session's budget as given.
-    pub budget: Option<Value>,
+    /// The limits of its budgets that hold now.
+    pub limits: Vec<Limit>,
+    /// What it used so far.
+    pub spend: Spend,
 }
 
 impl Engine {
@@ -54,21 +57,16 @@ impl Engine {
         &self,
         capability: &Capability,
         model_request_id: String,
-        usage: ModelUsage,
-        model: String,
+        metered: Metered,
     ) -> Result<(), Problem> {
         let session = capability.session_id;
         self.change(move |tx, _| {
-            tx.prepare_cached(
-                "insert or replace into model_usage (session, request_id, model, usage) \
-                 select key, ?2, ?3, ?4 from sessions where id = ?1",
-            )?
-            .execute(params![
-                session.to_string(),
-                model_request_id,
-                model,
-                serde_json::to_string(&usage)?
-            ])?;
+            let sql = "select key from sessions where id = ?1";
+            let key: Option<i64> =
+                tx.prepare_cached(sql)?.query_row([session.to_string()], |row| row.get(0)).optional()?;
+            if let Some(key) = key {
+                ledger::record(tx, key, &model_request_id, &metered)?;
+            }
             Ok(())
         })
         .await
@@ -102,6 +100,7 @@ fn find(conn: &Connection, hash: &str, now: Timestamp) -> Result<Capability, sto
         principal_id: loaded.definition.principal_id,
         workspace_id: loaded.workspace_id,
         model: loaded.definition.agent.model,
-        budget: loaded.changeable.budget,
+        limits: budgets::limits(&loaded.budgets),
+        spend: ledger::spend(conn, loaded.key)?,
     })
 }

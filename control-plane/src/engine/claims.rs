@@ -6,13 +6,13 @@ use super::{
     log::{self, Loaded},
     ms, offer, tokens,
 };
-use crate::store;
+use crate::{gateway::catalogue, registry::routes, store};
 use checkfu_shared::{
-    id::ClaimId,
+    id::{ClaimId, WorkspaceId},
     problem::Problem,
     protocol::{
         Tempo,
-        claim::{Claim, ClaimReply, ClaimRequest, Notice, SettlementLimits},
+        claim::{Claim, ClaimReply, ClaimRequest, ContextLimits, Notice, SettlementLimits},
     },
     time::Timestamp,
 };
@@ -38,6 +38,14 @@ impl Engine {
     /// # Errors
     /// When the runner was revoked meanwhile, or the store cannot be used.
     pub async fn claim(&self, caller: Caller, request: ClaimRequest) -> Result<ClaimReply, Problem> {
+        let mut reply = self.offer(caller, request).await?;
+        if let Some(claim) = &mut reply.claim {
+            claim.context.compact_at_percent = self.0.compact_at_percent;
+        }
+        Ok(reply)
+    }
+
+    async fn offer(&self, caller: Caller, request: ClaimRequest) -> Result<ClaimReply, Problem> {
         let wait = Duration::from_millis(request.wait_ms.min(self.tempo().poll_wait_ms));
         let deadline = Instant::now() + wait;
         let mut queue = self.0.wakes.queue.subscribe();
@@ -161,7 +169,7 @@ fn known(
         return Ok(None);
     };
     if matches!(held.hold, Hold::Offered | Hold::Live) && held.instance_id == caller.instance_id {
-        let claim = wire(&log::load_key(conn, held.session)?, &held, tempo);
+        let claim = wire(conn, &log::load_key(conn, held.session)?, &held, tempo)?;
         return Ok(Some(ClaimReply { claim: Some(claim), ..empty }));
     }
     Ok(Some(ClaimReply { lapsed: true, ..empty }))
@@ -219,18 +227,24 @@ fn take(
     // A newer epoch is out: what was lost before cannot be revived any more.
     tx.prepare_cached("update claims set state = 'fenced' where session = ?1 and state = 'lost'")?
         .execute([session])?;
-    let claim = wire(&loaded, &held, &cx.tempo);
+    let claim = wire(tx, &loaded, &held, &cx.tempo)?;
     Ok(Some(ClaimReply { claim: Some(claim), lapsed: false, notices: Vec::new(), tempo: cx.tempo }))
 }
 
 /// The claim as a runner sees it.
-pub(super) fn wire(loaded: &Loaded, held: &Held, tempo: &Tempo) -> Claim {
+pub(super) fn wire(
+    conn: &Connection,
+    loaded: &Loaded,
+    held: &Held,
+    tempo: &Tempo,
+) -> Result<Claim, store::Error> {
     let definition = &loaded.definition;
     let mut agent = definition.agent.clone();
     if definition.instructions.is_some() {
         agent.system = definition.instructions.clone();
     }
-    Claim {
+    let window_tokens = window_tokens(conn, loaded.workspace_id, &agent.model.id)?;
+    Ok(Claim {
         id: held.id,
         epoch: held.epoch,
         attempt: held.attempt,
@@ -244,5 +258,23 @@ pub(super) fn wire(loaded: &Loaded, held: &Held, tempo: &Tempo) -> Claim {
         environment: definition.environment.clone(),
         last_seq: loaded.state.seq,
         settlement: SettlementLimits::default(),
-    }
+        context: ContextLimits {
+            window_tokens: window_tokens.unwrap_or_else(|| ContextLimits::default().window_tokens),
+            ..ContextLimits::default()
+        },
+    })
+}
+
+/// How many tokens the model takes: of a route the fewest that any of its candidates takes.
+fn window_tokens(
+    conn: &Connection,
+    workspace: WorkspaceId,
+    model: &str,
+) -> Result<Option<u64>, store::Error> {
+    let known = |model: &str| catalogue::entry(model).map(|entry| entry.context_window_tokens);
+    let Some(route) = routes::named(conn, workspace, model)? else { return Ok(known(model)) };
+    let windows = route.candidates.iter();
+    Ok(windows
+        .filter_map(|candidate| candidate.context_window_tokens.or_else(|| known(&candidate.model)))
+        .min())
 }

@@ -2,11 +2,15 @@
 //! passes [`fence`] in its own transaction.
 
 use super::{
-    Caller, Cx, Engine, fenced,
+    Caller, Cx, Engine, fenced, ledger,
     log::{self, Loaded},
     ms,
 };
-use crate::{domain::claim, record::RunStatus, store};
+use crate::{
+    domain::{claim, settlement},
+    record::RunStatus,
+    store,
+};
 use checkfu_shared::{
     event::RunClaimed,
     id::{ClaimId, InstanceId, RunId, RunnerId},
@@ -185,7 +189,11 @@ pub(super) fn lose(tx: &Connection, cx: &mut Cx, held: &Held, loss: Loss) -> Res
     };
     set_hold(tx, held.id, hold)?;
     let mut loaded = log::load_key(tx, held.session)?;
+    let strays = ledger::strays(tx, &loaded)?;
     let ((), _, hint) = loaded.decide(tx, cx.now, |draft| {
+        if let Some(strays) = strays {
+            settlement::tell_strays(draft, strays.usage, strays.bill);
+        }
         claim::lose(draft, held.epoch, counts, reason);
         Ok(())
     })?;

@@ -1,9 +1,10 @@
 //! Loading a session's state and committing a decision: events, state, runs and the queue move in one transaction.
 //! The one place that writes events.
 
-use super::{admission, governance};
+use super::{admission, budgets, governance};
 use crate::{
     domain::{
+        budget,
         draft::{Decided, Draft, Facts, FreshIds},
         session::State,
     },
@@ -43,7 +44,6 @@ pub(super) struct Definition {
 pub(super) struct Changeable {
     pub(super) title: Option<String>,
     pub(super) metadata: Map<String, Value>,
-    pub(super) budget: Option<Value>,
 }
 
 /// A session as stored.
@@ -57,6 +57,7 @@ pub(super) struct Loaded {
     pub(super) archived_at: Option<Timestamp>,
     pub(super) definition: Definition,
     pub(super) changeable: Changeable,
+    pub(super) budgets: Vec<budgets::Standing>,
     pub(super) state: State,
     pub(super) epoch: u64,
     pub(super) sandbox_runner: Option<RunnerId>,
@@ -74,7 +75,8 @@ pub(super) struct Hint {
 }
 
 const COLUMNS: &str = "key, id, workspace_id, created_at, updated_at, archived_at, definition, facts, state, epoch, \
-     sandbox_runner";
+     sandbox_runner, (select json_group_array(json_object('metric', metric, 'amount', amount, 'paused', paused)) \
+     from budgets where budgets.session = sessions.key)";
 
 /// The session with this id.
 pub(super) fn load(conn: &Connection, id: SessionId) -> Result<Option<Loaded>, store::Error> {
@@ -101,18 +103,22 @@ pub(super) fn load_own(
     })
 }
 
-type Raw = ((i64, String, String, i64, i64, Option<i64>), (String, String, String, i64, Option<String>));
+type Raw =
+    ((i64, String, String, i64, i64, Option<i64>), (String, String, String, i64, Option<String>, String));
 
 /// Reads the columns of [`COLUMNS`] as they are.
 fn raw(row: &Row<'_>) -> Result<Raw, rusqlite::Error> {
     Ok((
         (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?),
-        (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?),
+        (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?, row.get(11)?),
     ))
 }
 
 fn parse(row: Raw) -> Result<Loaded, store::Error> {
-    let ((key, id, workspace, created, updated, archived), (definition, facts, state, epoch, runner)) = row;
+    let (
+        (key, id, workspace, created, updated, archived),
+        (definition, facts, state, epoch, runner, budgets),
+    ) = row;
     Ok(Loaded {
         key,
         id: parsed(&id)?,
@@ -122,6 +128,7 @@ fn parse(row: Raw) -> Result<Loaded, store::Error> {
         archived_at: archived.map(Timestamp::from_ms),
         definition: serde_json::from_str(&definition)?,
         changeable: serde_json::from_str(&facts)?,
+        budgets: serde_json::from_str(&budgets)?,
         state: serde_json::from_str(&state)?,
         epoch: epoch.cast_unsigned(),
         sandbox_runner: runner.as_deref().map(parsed).transpose()?,
@@ -165,7 +172,7 @@ impl Loaded {
                 model_route: definition.agent.model.id.clone(),
                 instructions_sha256: definition.instructions.as_ref().map(|text| sha256_hex(text.as_bytes())),
             },
-            budget: self.changeable.budget.clone(),
+            budget: budget::member(&budgets::limits(&self.budgets)),
             policy: governance::context(conn, self, now)?,
             barred: admission::barred(conn, self, now)?,
         })
@@ -186,7 +193,7 @@ impl Loaded {
             metadata: changeable.metadata.clone(),
             resources: definition.resources.clone(),
             vault_ids: definition.vault_ids.clone(),
-            budget: changeable.budget.clone(),
+            budget: budget::member(&budgets::limits(&self.budgets)),
             status: state.status,
             stop_reason: state.stop_reason.clone(),
             usage: state.usage.clone(),

@@ -19,12 +19,14 @@ impl Engine {
     /// # Errors
     /// When the store cannot be written.
     pub async fn recover(&self, caller: Caller, request: Recover) -> Result<Recovered, Problem> {
+        let compact_at_percent = self.0.compact_at_percent;
         self.change(move |tx, cx| {
             let mut verdicts = Vec::with_capacity(request.claims.len());
             let mut kept = Vec::new();
             for held in &request.claims {
-                let verdict = judge(tx, cx, &caller, held)?;
-                if matches!(verdict, Verdict::Resume { .. }) {
+                let mut verdict = judge(tx, cx, &caller, held)?;
+                if let Verdict::Resume { claim, .. } = &mut verdict {
+                    claim.context.compact_at_percent = compact_at_percent;
                     kept.push(held.id);
                 }
                 verdicts.push(verdict);
@@ -103,7 +105,7 @@ fn resume(tx: &Connection, cx: &Cx, caller: &Caller, row: &Held) -> Result<Verdi
     )?;
     lease::extend(tx, cx, row.id)?;
     let loaded = log::load_key(tx, row.session)?;
-    let claim = Box::new(claims::wire(&loaded, row, &cx.tempo));
+    let claim = Box::new(claims::wire(tx, &loaded, row, &cx.tempo)?);
     Ok(Verdict::Resume { acked: row.next_index, claim })
 }
 

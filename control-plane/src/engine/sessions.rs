@@ -1,7 +1,7 @@
 //! The verbs of the public API on sessions: create, say something, change, archive, delete.
 
 use super::{
-    Engine, admission, approvals,
+    Engine, admission, approvals, budgets,
     log::{self, Changeable, Definition, Loaded},
     replay,
 };
@@ -91,20 +91,24 @@ impl Engine {
     ) -> Result<SessionRecord, Problem> {
         self.change(move |tx, cx| {
             let mut loaded = log::load_own(tx, workspace, session)?;
+            let budget = patch.budget;
             let changed = apply(&mut loaded, patch)?;
             if !changed.is_empty() {
                 store_members(tx, &loaded)?;
-                let raised = changed.contains_key("budget");
                 let ((), _, hint) = loaded.decide(tx, cx.now, |draft| {
                     draft.emit(Body::SessionUpdated { changed });
-                    if raised {
-                        input::resume_after_budget(draft);
-                    }
                     Ok(())
                 })?;
                 cx.hints.push(hint);
             }
-            Ok(loaded.record())
+            match budget {
+                None => return Ok(loaded.record()),
+                Some(None) => budgets::pause_all(tx, cx.now, loaded.key)?,
+                Some(Some(limit)) => {
+                    budgets::put(tx, cx.now, &loaded, limit)?;
+                }
+            }
+            Ok(budgets::settle(tx, cx, &loaded)?.record())
         })
         .await
     }
@@ -235,7 +239,7 @@ fn insert(tx: &Connection, now: Timestamp, new: NewSession) -> Result<(Loaded, V
         vault_ids: new.vault_ids,
         instructions: new.instructions,
     };
-    let changeable = Changeable { title: new.title, metadata: new.metadata, budget: new.budget };
+    let changeable = Changeable { title: new.title, metadata: new.metadata };
     let (id, state) = (SessionId::mint(), State::default());
     tx.prepare_cached(
         "insert into sessions (id, workspace_id, created_at, updated_at, agent_id, status, definition, facts, state) \
@@ -251,8 +255,9 @@ fn insert(tx: &Connection, now: Timestamp, new: NewSession) -> Result<(Loaded, V
         serde_json::to_string(&changeable)?,
         serde_json::to_string(&state)?,
     ])?;
-    let loaded = Loaded {
-        key: tx.last_insert_rowid(),
+    let key = tx.last_insert_rowid();
+    let mut loaded = Loaded {
+        key,
         id,
         workspace_id: new.workspace_id,
         created_at: now,
@@ -260,10 +265,15 @@ fn insert(tx: &Connection, now: Timestamp, new: NewSession) -> Result<(Loaded, V
         archived_at: None,
         definition,
         changeable,
+        budgets: Vec::new(),
         state,
         epoch: 0,
         sandbox_runner: None,
     };
+    if let Some(limit) = new.budget {
+        budgets::put(tx, now, &loaded, limit)?;
+        loaded.budgets = log::load_key(tx, key)?.budgets;
+    }
     Ok((loaded, new.initial))
 }
 
@@ -290,10 +300,6 @@ fn apply(loaded: &mut Loaded, patch: SessionPatch) -> Result<Map<String, Value>,
         if members.metadata != before {
             changed.insert("metadata".to_owned(), Value::Object(members.metadata.clone()));
         }
-    }
-    if let Some(budget) = patch.budget.filter(|budget| *budget != members.budget) {
-        members.budget = budget;
-        changed.insert("budget".to_owned(), members.budget.clone().unwrap_or_default());
     }
     if let Some(agent) = patch.agent.filter(|agent| *agent != loaded.definition.agent) {
         refuse_running(loaded, "given another agent")?;

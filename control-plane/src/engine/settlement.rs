@@ -4,6 +4,7 @@
 use super::{
     Caller, Cx, Engine, fenced,
     lease::{self, Held, Hold},
+    ledger,
     log::{self, Loaded},
     reads,
 };
@@ -213,7 +214,11 @@ fn settle(
     }
     let mut loaded = log::load_key(tx, held.session)?;
     let changed = show_files(tx, cx, &loaded, request.settlement_id, &request.files)?;
+    let strays = ledger::strays(tx, &loaded)?;
     let ((), _, hint) = loaded.decide(tx, cx.now, |draft| {
+        if let Some(strays) = strays {
+            settlement::tell_strays(draft, strays.usage, strays.bill);
+        }
         settlement::settle(draft, held.epoch, request.outcome, changed);
         Ok(())
     })?;

@@ -212,7 +212,8 @@ impl Bench {
 
 async fn open(dir: &tempfile::TempDir, clock: &Arc<ManualClock>) -> Engine {
     let store = Store::open(&dir.path().join("checkfu.db")).unwrap();
-    let settings = Settings { data_dir: dir.path().to_owned(), tempo: Tempo::default() };
+    let settings =
+        Settings { data_dir: dir.path().to_owned(), tempo: Tempo::default(), compact_at_percent: 80 };
     Engine::open(store, clock.clone(), settings).await.unwrap()
 }
 
@@ -274,6 +275,7 @@ fn model_end() -> Appended {
         model_request_start_id: EventId::mint(),
         model_usage: checkfu_shared::event::ModelUsage::default(),
         is_error: false,
+        bill: None,
     })
 }
 

@@ -83,7 +83,12 @@ fn session(conn: &Connection, key: i64) -> Result<(u64, Vec<Difference>), store:
     compare(state.run == stored.run, "the run");
     compare(state.waiting == stored.waiting, "the list of waiting inputs");
     compare(state.calls == stored.calls, "the list of open calls");
-    compare(state.usage == stored.usage && state.active_ms == stored.active_ms, "the usage");
+    compare(
+        state.usage == stored.usage
+            && state.spent_micro_usd == stored.spent_micro_usd
+            && state.active_ms == stored.active_ms,
+        "the usage",
+    );
     compare(state.settled_epoch == stored.settled_epoch, "the settled epoch");
     compare(told.epoch <= loaded.epoch, "the epoch");
     compare(runs(conn, key)? == told.runs, "a run's record");

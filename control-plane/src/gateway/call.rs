@@ -1,9 +1,15 @@
 //! One admitted model request: whose it is, judged anew while its reply streams, and where its count goes.
 
-use crate::engine::{Capability, Engine};
+use super::{
+    candidate::Candidate,
+    meter::Reading,
+    price::Price,
+    provider::{self, Reply},
+};
+use crate::engine::{Capability, Engine, Metered};
 use checkfu_shared::{
-    event::ModelUsage,
-    id::RequestId,
+    event::Bill,
+    id::{ProviderId, RequestId},
     problem::{Code, Problem},
     secret::Secret,
 };
@@ -26,6 +32,8 @@ pub(super) struct Call {
     pub(super) id: RequestId,
     /// What of the request was not passed on.
     pub(super) dropped: Vec<String>,
+    /// How large the request is, for an estimate where the provider's count never came.
+    pub(super) request_bytes: usize,
     /// Held while the request is under way.
     pub(super) _slot: OwnedSemaphorePermit,
     /// The claim's own share of it.
@@ -51,15 +59,45 @@ impl Call {
         }
     }
 
-    /// Puts a count on record; `false` when that failed.
-    pub(super) async fn record(&self, usage: ModelUsage) -> bool {
-        let model = self.capability.model.id.clone();
-        match self.engine.record_usage(&self.capability, self.id.to_string(), usage, model).await {
+    /// Puts on record what was read of a reply of `candidate`; `false` when that failed.
+    pub(super) async fn record(&self, reading: Reading, billed: &Billed) -> bool {
+        let usage = reading.billed(self.request_bytes);
+        let bill = Bill {
+            model: billed.model.clone(),
+            provider_id: billed.provider_id,
+            list_cost_micro_usd: billed.price.map(|price| price.cost_micro_usd(&usage)),
+            is_cut: !reading.is_complete,
+            dropped: self.dropped.clone(),
+            provider_request_id: billed.provider_request_id.clone(),
+        };
+        match self.engine.record_usage(&self.capability, self.id.to_string(), Metered { usage, bill }).await {
             Ok(()) => true,
             Err(problem) => {
                 tracing::error!(claim_id = %self.capability.claim_id, %problem, "a model request's usage is not on record");
                 false
             }
+        }
+    }
+}
+
+/// Who answered, and by which price it is billed.
+#[derive(Debug, Clone)]
+pub(super) struct Billed {
+    model: String,
+    provider_id: Option<ProviderId>,
+    price: Option<Price>,
+    provider_request_id: Option<String>,
+}
+
+impl Billed {
+    /// The candidate that gave this reply.
+    pub(super) fn of(candidate: &Candidate, reply: &Reply) -> Self {
+        let id = reply.headers.get(provider::PROVIDER_REQUEST_ID).and_then(|id| id.to_str().ok());
+        Self {
+            model: candidate.upstream_model.clone(),
+            provider_id: candidate.provider_id,
+            price: candidate.price,
+            provider_request_id: id.map(|id| id.chars().take(200).collect()),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{price::Price, provider::Provider, request::Given};
 use axum::http::StatusCode;
-use checkfu_shared::agent::Effort;
+use checkfu_shared::{agent::Effort, id::ProviderId};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub struct Candidate {
     /// Who is asked.
     pub provider: Arc<Provider>,
+    /// Its row; `None` for the provider that the server was started with.
+    pub provider_id: Option<ProviderId>,
     /// The provider's own name of the model.
     pub upstream_model: String,
     /// How hard the model thinks: the agent's own word, or else the candidate's.

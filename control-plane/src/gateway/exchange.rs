@@ -3,11 +3,11 @@
 
 use super::{
     DROPPED, MODEL_REQUEST_ID,
-    call::{Call, fenced},
+    call::{Billed, Call, fenced},
     candidate::{self, Candidate},
     meter::Reading,
     provider::{self, Reply},
-    relay::{self, Ended},
+    relay::{self, Ended, Source},
     request::Given,
 };
 use axum::{
@@ -70,12 +70,16 @@ pub(super) async fn answer(
         // Providers quote parts of the key in these, so nothing of them is passed on.
         return Err(provider::key_refused());
     }
+    let billed = Billed::of(candidate, &reply);
     let body = tokio::select! {
         body = candidate.provider.read(reply.body) => body?,
         () = call.fenced() => return Err(fenced()),
     };
-    if reply.status.is_success() && !call.record(Reading::of_body(&body).usage).await {
-        return Err(unrecorded());
+    if reply.status.is_success() {
+        let reading = Reading::of_body(candidate.provider.kind(), &body);
+        if !call.record(reading, &billed).await {
+            return Err(unrecorded());
+        }
     }
     Ok(shaped(reply.status, reply.headers, &call, Body::from(body)))
 }
@@ -89,7 +93,8 @@ fn stream(
     stop: CancellationToken,
 ) -> Response {
     let (sender, pieces) = relay::channel();
-    let waits = candidate.provider.waits();
+    let (waits, kind, billed) =
+        (candidate.provider.waits(), candidate.provider.kind(), Billed::of(candidate, &reply));
     let Reply { status, headers, first, body } = reply;
     let response = shaped(status, headers, &call, Body::from_stream(relay::body(pieces)));
     relays.spawn(async move {
@@ -99,7 +104,8 @@ fn stream(
                 () = stop.cancelled() => {}
             }
         };
-        let ended = relay::relay(first, body, sender, waits, fenced, |usage| call.record(usage)).await;
+        let source = Source { kind, first, rest: body, waits };
+        let ended = relay::relay(source, sender, fenced, |reading| call.record(reading, &billed)).await;
         let (claim_id, model_request_id) = (call.capability.claim_id, call.id);
         if ended == Ended::Whole {
             tracing::debug!(%claim_id, %model_request_id, "a model reply was passed on");

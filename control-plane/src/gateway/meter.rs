@@ -1,16 +1,23 @@
 //! Counts what one model request used, from the provider's own numbers in the bytes that pass by.
 //! Pure: it sees copies of the bytes, never changes or delays them, and any split of them gives the same count.
 
+use super::provider::Kind;
 use crate::sse::{Decoder, Frame};
 use checkfu_shared::event::ModelUsage;
 use serde::Deserialize;
 
 /// The count of one streamed reply.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Meter {
+    kind: Kind,
     decoder: Decoder,
     reading: Reading,
 }
+
+/// Bytes of text that count as one token where the provider's own count never came.
+const BYTES_PER_TOKEN: u64 = 4;
+/// About what a piece of a reply has around its text.
+const FRAME_BYTES: u64 = 90;
 
 /// What is known of a reply so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +26,31 @@ pub struct Reading {
     pub usage: ModelUsage,
     /// The provider said that the reply is complete.
     pub is_complete: bool,
+    /// About how many tokens of output passed by, for a reply that is cut before its count comes.
+    seen_output_tokens: u64,
+}
+
+/// The parts of Chat chunks that carry numbers.
+#[derive(Deserialize)]
+struct ChatNumbers {
+    #[serde(default)]
+    usage: Option<ChatTokens>,
+}
+
+#[derive(Deserialize)]
+struct ChatTokens {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+    #[serde(default)]
+    prompt_tokens_details: Option<ChatDetails>,
+}
+
+#[derive(Deserialize)]
+struct ChatDetails {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
 }
 
 /// The parts of the provider's frames that carry numbers.
@@ -47,10 +79,19 @@ struct Tokens {
 }
 
 impl Meter {
+    /// A meter of replies as providers of this kind give them.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, decoder: Decoder::default(), reading: Reading::default() }
+    }
+
     /// Takes the next bytes of the reply.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let reading = &mut self.reading;
-        self.decoder.feed(bytes, |frame| reading.read(&frame));
+        let (kind, reading) = (self.kind, &mut self.reading);
+        self.decoder.feed(bytes, |frame| match kind {
+            Kind::Anthropic => reading.read(&frame),
+            Kind::OpenaiCompatible => reading.read_chat(&frame),
+        });
     }
 
     /// What is known so far.
@@ -63,17 +104,63 @@ impl Meter {
 impl Reading {
     /// Reads a reply that came as one JSON body instead of a stream.
     #[must_use]
-    pub fn of_body(body: &[u8]) -> Self {
+    pub fn of_body(kind: Kind, body: &[u8]) -> Self {
         let mut reading = Self { is_complete: true, ..Self::default() };
-        if let Ok(Numbers { usage: Some(tokens), .. }) = serde_json::from_slice(body) {
-            reading.take(&tokens);
+        match kind {
+            Kind::Anthropic => {
+                if let Ok(Numbers { usage: Some(tokens), .. }) = serde_json::from_slice(body) {
+                    reading.take(&tokens);
+                }
+            }
+            Kind::OpenaiCompatible => reading.take_chat(body),
         }
         reading
+    }
+
+    /// What is billed: the provider's own count, and for a reply that was cut at least what was seen of it. Where no count
+    /// of the input came, the size of the request stands for it.
+    #[must_use]
+    pub fn billed(&self, request_bytes: usize) -> ModelUsage {
+        let mut usage = self.usage;
+        let is_counted = usage != ModelUsage::default();
+        if !self.is_complete && (is_counted || self.seen_output_tokens > 0) {
+            usage.output_tokens = usage.output_tokens.max(self.seen_output_tokens);
+            if !is_counted {
+                usage.input_tokens = (request_bytes as u64).div_ceil(BYTES_PER_TOKEN);
+            }
+        }
+        usage
+    }
+
+    fn see(&mut self, frame_bytes: usize) {
+        let text = (frame_bytes as u64).saturating_sub(FRAME_BYTES);
+        self.seen_output_tokens += text.div_ceil(BYTES_PER_TOKEN).max(1);
+    }
+
+    fn read_chat(&mut self, frame: &Frame) {
+        if frame.data.trim() == "[DONE]" {
+            self.is_complete = true;
+        } else if frame.data.contains("\"usage\":{") || frame.data.contains("\"usage\": {") {
+            self.take_chat(frame.data.as_bytes());
+        } else {
+            self.see(frame.data.len());
+        }
+    }
+
+    fn take_chat(&mut self, json: &[u8]) {
+        let Ok(ChatNumbers { usage: Some(tokens) }) = serde_json::from_slice(json) else { return };
+        let cached = tokens.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
+        let usage = &mut self.usage;
+        // Here the cached part is counted within the input, there beside it.
+        usage.input_tokens = usage.input_tokens.max(tokens.prompt_tokens.saturating_sub(cached));
+        usage.cache_read_input_tokens = usage.cache_read_input_tokens.max(cached);
+        usage.output_tokens = usage.output_tokens.max(tokens.completion_tokens);
     }
 
     fn read(&mut self, frame: &Frame) {
         // Text deltas are nearly all frames, and never carry numbers.
         if frame.event.as_deref() == Some("content_block_delta") {
+            self.see(frame.data.len());
             return;
         }
         let Ok(numbers) = serde_json::from_str::<Numbers>(&frame.data) else { return };
@@ -128,22 +215,59 @@ mod tests {
         cache_read_input_tokens: 400,
     };
 
+    const CHAT: &str = concat!(
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"h\u{e9}\"}}],\"usage\":null}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":60}}}\n\n",
+        "data: [DONE]\n\n",
+    );
+    const CHAT_USAGE: ModelUsage = ModelUsage {
+        input_tokens: 40,
+        output_tokens: 7,
+        cache_creation_input_tokens: 0,
+        cache_read_input_tokens: 60,
+    };
+
+    fn meter(kind: Kind, text: &str) -> Reading {
+        let mut meter = Meter::new(kind);
+        meter.feed(text.as_bytes());
+        meter.reading()
+    }
+
     #[test]
     fn a_whole_body_is_read_too() {
         let body = br#"{"type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#;
         let usage = ModelUsage { input_tokens: 1, output_tokens: 2, ..ModelUsage::default() };
-        assert_eq!(Reading::of_body(body), Reading { usage, is_complete: true });
-        assert_eq!(Reading::of_body(b"<html>").usage, ModelUsage::default());
+        let reading = Reading::of_body(Kind::Anthropic, body);
+        assert_eq!((reading.usage, reading.is_complete), (usage, true));
+        assert_eq!(Reading::of_body(Kind::Anthropic, b"<html>").usage, ModelUsage::default());
+        let chat = br#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":null}}"#;
+        let usage = ModelUsage { input_tokens: 3, output_tokens: 4, ..ModelUsage::default() };
+        assert_eq!(Reading::of_body(Kind::OpenaiCompatible, chat).billed(0), usage);
     }
 
     #[test]
-    fn a_stream_that_breaks_off_keeps_what_was_counted() {
-        let mut meter = Meter::default();
-        meter.feed(&REPLY.as_bytes()[..REPLY.find("event: ping").unwrap()]);
-        assert_eq!(
-            meter.reading(),
-            Reading { usage: ModelUsage { output_tokens: 1, ..USAGE }, is_complete: false }
+    fn the_cached_part_of_a_chat_prompt_is_counted_once() {
+        let reading = meter(Kind::OpenaiCompatible, CHAT);
+        assert_eq!((reading.usage, reading.is_complete), (CHAT_USAGE, true));
+        assert_eq!(reading.billed(1_000_000), CHAT_USAGE);
+    }
+
+    #[test]
+    fn a_stream_that_breaks_off_is_billed_by_what_was_seen() {
+        let reading = meter(Kind::Anthropic, &REPLY[..REPLY.find("event: ping").unwrap()]);
+        assert_eq!(reading.usage, ModelUsage { output_tokens: 1, ..USAGE });
+        assert_eq!((reading.is_complete, reading.billed(4_000)), (false, reading.usage));
+        let piece = format!("event: content_block_delta\ndata: {}\n\n", "x".repeat(490));
+        let reading = meter(
+            Kind::Anthropic,
+            &format!("{}{piece}{piece}", &REPLY[..REPLY.find("event: ping").unwrap()]),
         );
+        assert_eq!(reading.billed(4_000), ModelUsage { output_tokens: 200, ..USAGE });
+        let reading = meter(Kind::OpenaiCompatible, &CHAT[..CHAT.find("data: {\"choices\":[]").unwrap()]);
+        let seen = reading.billed(4_001);
+        assert_eq!((seen.input_tokens, seen.output_tokens > 0), (1_001, true));
+        assert_eq!(meter(Kind::OpenaiCompatible, "").billed(4_000), ModelUsage::default());
     }
 
     proptest! {
@@ -154,11 +278,11 @@ mod tests {
             let mut at = cuts;
             at.extend([0, REPLY.len()]);
             at.sort_unstable();
-            let mut meter = Meter::default();
+            let mut meter = Meter::new(Kind::Anthropic);
             for pair in at.windows(2) {
                 meter.feed(&REPLY.as_bytes()[pair[0]..pair[1]]);
             }
-            prop_assert_eq!(meter.reading(), Reading { usage: USAGE, is_complete: true });
+            prop_assert_eq!((meter.reading().usage, meter.reading().is_complete), (USAGE, true));
         }
     }
 }

@@ -19,6 +19,8 @@ pub const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
 const WIRE_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 /// A reply that is not streamed may have at most this many bytes.
 const REPLY_BYTES_MAX: usize = 32 << 20;
+/// The header by which a client sees the provider's own name of the request.
+pub(super) const PROVIDER_REQUEST_ID: HeaderName = HeaderName::from_static("provider-request-id");
 /// How long the test of a provider may take.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The headers of the provider's reply that the runner sees.
@@ -292,8 +294,8 @@ fn passed(given: &HeaderMap) -> HeaderMap {
     let mut headers: HeaderMap =
         names.filter_map(|name| given.get(&name).map(|value| (name, value.clone()))).collect();
     // Its own `request-id` would pass for ours.
-    if let Some(id) = given.get("request-id") {
-        headers.insert(HeaderName::from_static("provider-request-id"), id.clone());
+    if let Some(id) = given.get("request-id").or_else(|| given.get("x-request-id")) {
+        headers.insert(PROVIDER_REQUEST_ID, id.clone());
     }
     headers
 }

@@ -2,9 +2,11 @@
 //! The count is on record before the reader sees the end of the reply. Whatever is no proper end reaches the reader as a
 //! broken connection, never as an end.
 
-use super::{meter::Meter, provider::Waits};
+use super::{
+    meter::{Meter, Reading},
+    provider::{Kind, Waits},
+};
 use bytes::Bytes;
-use checkfu_shared::event::ModelUsage;
 use futures_util::{Stream, stream};
 use std::pin::pin;
 use tokio::{
@@ -14,6 +16,19 @@ use tokio::{
 
 /// Pieces that may wait for the reader.
 const PIECES_WAITING: usize = 16;
+
+/// A streamed reply as it comes from its provider.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// What the provider speaks.
+    pub(super) kind: Kind,
+    /// The piece that was read already.
+    pub(super) first: Option<Bytes>,
+    /// What follows.
+    pub(super) rest: reqwest::Response,
+    /// How long the provider is waited for.
+    pub(super) waits: Waits,
+}
 
 /// What goes to the reader.
 #[derive(Debug)]
@@ -63,20 +78,19 @@ pub(super) fn body(pieces: Receiver<Piece>) -> impl Stream<Item = Result<Bytes, 
     })
 }
 
-/// Relays `first` and the rest of `reply` until it ends or `fenced` completes. `record` is called exactly once, with what was counted.
+/// Relays `source` until it ends or `fenced` completes. `record` is called exactly once, with what was counted.
 pub(super) async fn relay<R>(
-    mut first: Option<Bytes>,
-    mut reply: reqwest::Response,
+    source: Source,
     pieces: Sender<Piece>,
-    waits: Waits,
     fenced: impl Future<Output = ()>,
-    record: impl FnOnce(ModelUsage) -> R,
+    record: impl FnOnce(Reading) -> R,
 ) -> Ended
 where
     R: Future<Output = bool>,
 {
     let mut fenced = pin!(fenced);
-    let mut meter = Meter::default();
+    let Source { kind, mut first, rest: mut reply, waits } = source;
+    let mut meter = Meter::new(kind);
     let mut record = Some(record);
     let ended = loop {
         let piece = tokio::select! {
@@ -94,7 +108,7 @@ where
         meter.feed(&bytes);
         if meter.reading().is_complete
             && let Some(record) = record.take()
-            && !record(meter.reading().usage).await
+            && !record(meter.reading()).await
         {
             break Ended::Unrecorded;
         }
@@ -109,7 +123,7 @@ where
         }
     };
     if let Some(record) = record.take()
-        && !record(meter.reading().usage).await
+        && !record(meter.reading()).await
     {
         return Ended::Unrecorded;
     }

@@ -81,6 +81,7 @@ impl Gateway {
             let price = catalogue::entry(&model.id).map(|entry| entry.price);
             return Ok(vec![Candidate {
                 provider: built_in()?,
+                provider_id: None,
                 upstream_model: model.id.clone(),
                 effort,
                 price,
@@ -107,8 +108,9 @@ fn of(
     provider: Arc<Provider>,
     effort: Option<checkfu_shared::agent::Effort>,
 ) -> Candidate {
-    let price = routed.price.or_else(|| catalogue::entry(&routed.model).map(|entry| entry.price));
-    Candidate { provider, upstream_model: routed.model, effort: effort.or(routed.effort), price }
+    let RouteCandidate { provider_id, model: upstream_model, price, .. } = routed;
+    let price = price.or_else(|| catalogue::entry(&upstream_model).map(|entry| entry.price));
+    Candidate { provider, provider_id, upstream_model, effort: effort.or(routed.effort), price }
 }
 
 fn none() -> Problem {

@@ -1,5 +1,6 @@
 //! The gateway with a real engine, a live claim and a real HTTP provider.
 
+mod budgets;
 mod routing;
 
 use super::*;

@@ -4,6 +4,7 @@ mod agents;
 mod approvals;
 mod assignments;
 mod audit;
+mod budgets;
 mod capabilities;
 mod deployments;
 mod environments;
@@ -28,6 +29,7 @@ pub fn routes() -> Routes {
     Routes::new()
         .merge(agents::routes())
         .merge(approvals::routes())
+        .merge(budgets::routes())
         .merge(assignments::routes())
         .merge(audit::routes())
         .merge(capabilities::routes())

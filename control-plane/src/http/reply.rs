@@ -93,7 +93,7 @@ pub async fn stamp(State(plane): State<Plane>, mut request: Request, next: Next)
 fn refuse(problem: &Problem, id: RequestId, response: Response) -> Response {
     let (mut parts, _) = response.into_parts();
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if parts.status == StatusCode::CONFLICT {
+    if parts.status == StatusCode::CONFLICT || problem.code == Code::BudgetReached {
         parts.headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
     if parts.status == StatusCode::UNAUTHORIZED {

@@ -4,6 +4,7 @@ mod agents;
 mod audit;
 mod authority;
 mod basics;
+mod budgets;
 mod environments;
 mod files;
 mod hostile;

@@ -2,7 +2,7 @@
 //! end of its request behind.
 
 use super::{Bench, Halt, Harness, Log, Step, turn};
-use crate::model::{Failure, Preview, Provider, Reply, failure, messages};
+use crate::model::{Failure, Message, Preview, Provider, Reply, failure, limits, messages};
 use checkfu_shared::{
     event::{Body, ModelUsage, RetryStatus, SettledOutcome},
     id::EventId,
@@ -15,32 +15,44 @@ use std::{
 use turn::After;
 
 /// What came of sending a request once.
-enum Sent {
+pub(super) enum Sent {
     Whole(Reply),
     Failed(Failure),
     BrokenOff,
 }
 
 /// One request under way.
-struct Request {
-    start: EventId,
+pub(super) struct Request {
+    pub(super) start: EventId,
     /// The ids that the texts of the reply are previewed under.
     previewed: HashMap<usize, EventId>,
     gateway_id: Option<String>,
+    /// Nobody sees the reply while it streams.
+    is_hidden: bool,
+}
+
+impl Request {
+    fn shown(start: EventId) -> Self {
+        Self { start, previewed: HashMap::new(), gateway_id: None, is_hidden: false }
+    }
+
+    /// A request whose reply is no message.
+    pub(super) fn hidden(start: EventId) -> Self {
+        Self { is_hidden: true, ..Self::shown(start) }
+    }
 }
 
 impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
     pub(super) async fn ask(&mut self) -> Result<Step, Halt> {
         let body = match self.request_body() {
             Ok(body) => body,
-            Err(too_large) => {
-                return self
-                    .give_up(format!("The model was not asked: {too_large}. Start a new session."))
-                    .await;
+            Err(_) => {
+                self.is_full = true;
+                return Ok(Step::Go);
             }
         };
         self.gate().await?;
-        let mut request = Request { start: EventId::mint(), previewed: HashMap::new(), gateway_id: None };
+        let mut request = Request::shown(EventId::mint());
         self.say(vec![turn::appended(request.start, Body::SpanModelRequestStart {})]).await?;
         match self.send(body, &mut request).await {
             Sent::Whole(reply) => self.take(reply, &request).await,
@@ -56,15 +68,23 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
     }
 
     fn request_body(&self) -> Result<bytes::Bytes, messages::TooLarge> {
-        let offered: HashSet<&str> = self.frame.tools.iter().map(|tool| tool.name.as_str()).collect();
-        messages::body(&self.frame, &self.transcript.messages(&offered))
+        messages::body(&self.frame, &self.conversation())
     }
 
-    async fn send(&self, body: bytes::Bytes, request: &mut Request) -> Sent {
+    /// The conversation within the limits of a request.
+    pub(super) fn conversation(&self) -> Vec<Message> {
+        let offered: HashSet<&str> = self.frame.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let mut messages = self.transcript.messages(&offered);
+        limits::within(&mut messages);
+        messages
+    }
+
+    pub(super) async fn send(&self, body: bytes::Bytes, request: &mut Request) -> Sent {
         let broken_off = self.broken_off();
         let log = &self.log;
         let mut seen = |preview| match preview {
             Preview::Began { request_id } => request.gateway_id = Some(request_id),
+            Preview::Text { .. } if request.is_hidden => {}
             Preview::Text { block, offset, text } => {
                 let message = *request.previewed.entry(block).or_insert_with(EventId::mint);
                 log.preview(message, offset, text);
@@ -81,24 +101,39 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
     }
 
     /// Logs the end of a request that gave no reply, with the error that is shown.
-    async fn end_failed(&mut self, request: &Request, error: Option<Appended>) -> Result<(), Halt> {
+    pub(super) async fn end_failed(
+        &mut self,
+        request: &Request,
+        error: Option<Appended>,
+    ) -> Result<(), Halt> {
         let mut end = turn::fresh(Body::SpanModelRequestEnd {
             model_request_start_id: request.start,
             model_usage: ModelUsage::default(),
             is_error: true,
+            bill: None,
         });
         end.model_request_id.clone_from(&request.gateway_id);
         self.say(std::iter::once(end).chain(error).collect()).await
     }
 
     /// Says what failed, and waits a while when the request is worth repeating.
-    async fn after_failure(&mut self, failure: Failure, request: &Request) -> Result<Step, Halt> {
+    pub(super) async fn after_failure(&mut self, failure: Failure, request: &Request) -> Result<Step, Halt> {
         let attempt = self.failures;
         let (kind, message, after_ms) = match failure {
             Failure::Fenced => return Err(Halt::Lost),
             Failure::Budget => {
                 self.end_failed(request, None).await?;
                 return Ok(Step::Over(SettledOutcome::BudgetReached));
+            }
+            Failure::TooLong if self.is_full => {
+                let message =
+                    "The conversation is too long for the model, even summed up. Start a new session.";
+                return self.exhausted(request, "model_request_failed_error", message.to_owned()).await;
+            }
+            Failure::TooLong => {
+                self.is_full = true;
+                self.end_failed(request, None).await?;
+                return Ok(Step::Go);
             }
             Failure::Fatal { kind, message } => return self.exhausted(request, kind, message).await,
             Failure::Retry { kind, message, .. } if attempt >= failure::ATTEMPTS_MAX => {
@@ -134,10 +169,7 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
         match logged.next {
             After::Go => self.cut_replies = 0,
             After::Refusal => return Ok(Step::Over(SettledOutcome::Refusal)),
-            After::Full => {
-                let message = "The conversation is too long for the model. Start a new session.";
-                return self.give_up(message.to_owned()).await;
-            }
+            After::Full => self.is_full = true,
             After::Cut => {
                 self.cut_replies += 1;
                 if self.cut_replies > turn::CUT_REPLIES_MAX {
@@ -150,7 +182,7 @@ impl<L: Log, B: Bench, P: Provider> Harness<L, B, P> {
         Ok(Step::Go)
     }
 
-    async fn give_up(&mut self, message: String) -> Result<Step, Halt> {
+    pub(super) async fn give_up(&mut self, message: String) -> Result<Step, Halt> {
         self.fail("model_request_failed_error", message, SettledOutcome::RetriesExhausted).await
     }
 }

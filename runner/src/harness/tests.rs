@@ -1,19 +1,20 @@
 //! Whole turns of a session, claim by claim, over a scripted log, sandbox and model.
 
+mod compaction;
 mod stage;
 
 use super::{transcript::OUTPUT_TRUNCATED, *};
 use crate::model::{Failure, Part, Reply, Stop as Ending};
 use checkfu_shared::{
     content::Block,
-    event::{Confirmation, ToolConfirmation},
+    event::{Confirmation, ModelUsage, ToolConfirmation},
 };
 use checkfu_toolbox::call;
 use serde_json::json;
 use stage::{Scripted, Stage};
 
 fn reply(parts: Vec<Part>, stop: Ending) -> Scripted {
-    Scripted::Reply(Reply { parts, stop, request_id: Some("mreq".into()) })
+    Scripted::Reply(Reply { parts, stop, request_id: Some("mreq".into()), usage: ModelUsage::default() })
 }
 
 fn says(text: &str) -> Scripted {
@@ -231,7 +232,8 @@ fn after_a_crash(known: Option<Known>) -> (Stage, EventId) {
     let said = stage.say("go");
     let start = EventId::mint();
     let mut world = stage.world();
-    let reply = Reply { parts: vec![bash("a")], stop: Ending::Done, request_id: None };
+    let reply =
+        Reply { parts: vec![bash("a")], stop: Ending::Done, request_id: None, usage: ModelUsage::default() };
     let logged = turn::log_reply(reply, start, &std::collections::HashMap::new(), |_| false);
     let call = logged.calls[0];
     world.take(turn::fresh(Body::SessionInputProcessed { event_ids: vec![said] }));

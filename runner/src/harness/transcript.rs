@@ -8,7 +8,7 @@ pub use call::{Answer, Call};
 
 use checkfu_shared::{
     content::Block,
-    event::{Body, Event, SessionError},
+    event::{Body, Event, ModelUsage, SessionError},
     id::EventId,
     protocol::append::Appended,
 };
@@ -33,7 +33,14 @@ pub struct Transcript {
     owes_reply: bool,
     /// Whether the log knows of a sandbox.
     had_sandbox: bool,
+    /// What the last whole reply and its request had, in tokens.
+    counted_tokens: u64,
+    /// Bytes of text that were added since.
+    added_bytes: u64,
 }
+
+/// Bytes of text that count as one token until the provider counts them.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// One reply of the model and what was said after it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -118,7 +125,11 @@ impl Transcript {
                 self.finish_reply();
                 self.exchanges.push(Exchange::default());
             }
-            Body::SpanModelRequestEnd { is_error, .. } => self.end_request(*is_error),
+            Body::SpanModelRequestEnd { is_error, model_usage, .. } => {
+                self.end_request(*is_error);
+                self.count(*is_error, *model_usage);
+            }
+            Body::AgentThreadContextCompacted { summary, .. } => self.compact(summary),
             Body::AgentMessage { content } => self.reply(Part::Said(content.clone())),
             Body::AgentToolUse(_) | Body::AgentToolProposed { .. } => {
                 if let Some(call) = Call::of(id, body) {
@@ -132,6 +143,7 @@ impl Transcript {
                 }
             }
             Body::AgentToolResult(result) => {
+                self.grow(&result.content);
                 self.answer(result.tool_use_id, &result.content, result.is_error);
             }
             Body::RunSettled(_) => self.interrupt_open_calls(),
@@ -168,7 +180,54 @@ impl Transcript {
         }
     }
 
+    /// What was said since the last reply stays as it was said; everything before it is told by the summary.
+    fn compact(&mut self, summary: &str) {
+        self.finish_reply();
+        let said = match self.exchanges.last_mut() {
+            Some(last) => std::mem::take(&mut last.after),
+            None => std::mem::take(&mut self.opening),
+        };
+        self.exchanges.clear();
+        self.places.clear();
+        self.customs.clear();
+        self.opening = vec![Block::text(format!("[What was said and done before, summed up:]\n{summary}"))];
+        self.opening.extend(said);
+        self.owes_reply = true;
+        self.counted_tokens = 0;
+        self.added_bytes = 0;
+        let opening = std::mem::take(&mut self.opening);
+        self.grow(&opening);
+        self.opening = opening;
+    }
+
+    fn count(&mut self, is_error: bool, usage: ModelUsage) {
+        let tokens = usage.input_tokens
+            + usage.output_tokens
+            + usage.cache_read_input_tokens
+            + usage.cache_creation_input_tokens;
+        if !is_error && tokens > 0 {
+            self.counted_tokens = tokens;
+            self.added_bytes = 0;
+        }
+    }
+
+    fn grow(&mut self, content: &[Block]) {
+        let bytes = content.iter().map(|block| match block {
+            Block::Text { text } => text.len() as u64,
+            // Providers count a picture by its area, about this much at most.
+            Block::Image { .. } | Block::Document { .. } => 1_600 * BYTES_PER_TOKEN,
+        });
+        self.added_bytes += bytes.sum::<u64>();
+    }
+
+    /// About how many tokens the next request has: the provider's last count, and an estimate of what came after it.
+    #[must_use]
+    pub const fn context_tokens(&self) -> u64 {
+        self.counted_tokens + self.added_bytes / BYTES_PER_TOKEN
+    }
+
     fn say(&mut self, content: Vec<Block>) {
+        self.grow(&content);
         self.finish_reply();
         match self.exchanges.last_mut() {
             Some(exchange) => exchange.after.extend(content),
@@ -289,6 +348,12 @@ impl Transcript {
     #[must_use]
     pub const fn owes_reply(&self) -> bool {
         self.owes_reply
+    }
+
+    /// Whether the model said anything since the beginning or the last summary.
+    #[must_use]
+    pub const fn has_replies(&self) -> bool {
+        !self.exchanges.is_empty()
     }
 
     /// Whether the log tells of a sandbox of this session.

@@ -77,8 +77,10 @@ pub fn log_reply(
     is_custom: impl Fn(&str) -> bool,
 ) -> Logged {
     let (mut events, mut calls, mut broken) = (Vec::new(), Vec::new(), Vec::new());
-    let takes_calls = !matches!(reply.stop, Stop::Refusal | Stop::ContextLimit);
-    for part in reply.parts {
+    let (is_full, takes_calls) = (reply.stop == Stop::ContextLimit, reply.stop != Stop::Refusal);
+    // What a full window cut is no reply: the conversation is summed up, and the model is asked again.
+    let parts = if is_full { Vec::new() } else { reply.parts };
+    for part in parts {
         match part {
             Part::Thinking => events.push(fresh(Body::AgentThinking {})),
             Part::Text { block, text } => {
@@ -109,8 +111,9 @@ pub fn log_reply(
     }
     let mut end = fresh(Body::SpanModelRequestEnd {
         model_request_start_id: start,
-        model_usage: checkfu_shared::event::ModelUsage::default(),
-        is_error: false,
+        model_usage: reply.usage,
+        is_error: is_full,
+        bill: None,
     });
     end.model_request_id = reply.request_id;
     events.push(end);

@@ -2,6 +2,7 @@
 //! Without `message_stop` and a stop reason there is no reply, whatever came before.
 
 use super::{Failure, Part, Preview, Reply, Stop, failure};
+use checkfu_shared::event::ModelUsage;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ pub(super) struct Assembly {
     stop: Option<String>,
     is_over: bool,
     bytes: usize,
+    usage: ModelUsage,
 }
 
 #[derive(Debug)]
@@ -39,8 +41,14 @@ enum Frame {
     ContentBlockStop {
         index: usize,
     },
+    MessageStart {
+        #[serde(default)]
+        message: Started,
+    },
     MessageDelta {
         delta: MessageDelta,
+        #[serde(default)]
+        usage: Counted,
     },
     MessageStop {},
     Error {
@@ -77,6 +85,21 @@ enum Delta {
     Other,
 }
 
+#[derive(Default, Deserialize)]
+struct Started {
+    #[serde(default)]
+    usage: Counted,
+}
+
+/// The provider's counts so far; each may be absent or null.
+#[derive(Default, Deserialize)]
+struct Counted {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+}
+
 #[derive(Deserialize)]
 struct MessageDelta {
     #[serde(default)]
@@ -106,7 +129,12 @@ impl Assembly {
                 }
                 Ok(())
             }
-            Frame::MessageDelta { delta } => {
+            Frame::MessageStart { message } => {
+                self.count(&message.usage);
+                Ok(())
+            }
+            Frame::MessageDelta { delta, usage } => {
+                self.count(&usage);
                 self.stop = delta.stop_reason.or_else(|| self.stop.take());
                 Ok(())
             }
@@ -116,6 +144,19 @@ impl Assembly {
             }
             Frame::Error { error } => Err(failure::of_stream(&error)),
             Frame::Other => Ok(()),
+        }
+    }
+
+    /// Counts only grow, so the largest is the latest.
+    fn count(&mut self, counted: &Counted) {
+        let usage = &mut self.usage;
+        for (held, new) in [
+            (&mut usage.input_tokens, counted.input_tokens),
+            (&mut usage.output_tokens, counted.output_tokens),
+            (&mut usage.cache_creation_input_tokens, counted.cache_creation_input_tokens),
+            (&mut usage.cache_read_input_tokens, counted.cache_read_input_tokens),
+        ] {
+            *held = (*held).max(new.unwrap_or(0));
         }
     }
 
@@ -194,7 +235,7 @@ impl Assembly {
             Building::Thinking => Some(Part::Thinking),
             Building::Other => None,
         });
-        Ok(Reply { parts: parts.collect(), stop, request_id })
+        Ok(Reply { parts: parts.collect(), stop, request_id, usage: self.usage })
     }
 }
 
@@ -250,7 +291,7 @@ mod tests {
 
     fn reply() -> Vec<Value> {
         vec![
-            json!({"type": "message_start", "message": {"id": "m"}}),
+            json!({"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 9, "output_tokens": 1, "cache_read_input_tokens": null}}}),
             json!({"type": "ping"}),
             start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
             stop(0),
@@ -282,6 +323,7 @@ mod tests {
                 ],
                 stop: Stop::Done,
                 request_id: Some("mreq".into()),
+                usage: ModelUsage { input_tokens: 9, output_tokens: 3, ..ModelUsage::default() },
             }
         );
         assert_eq!(

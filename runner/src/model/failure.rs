@@ -24,6 +24,9 @@ pub enum Failure {
         /// What failed.
         message: String,
     },
+    /// The conversation is longer than the model's window, or larger than a request may be.
+    #[error("the conversation is too long for the model")]
+    TooLong,
     /// The session's budget is spent.
     #[error("the budget of the session is spent")]
     Budget,
@@ -93,6 +96,8 @@ fn judge(status: u16, kind: &str, message: &str, after_ms: Option<u64>) -> Failu
         503 | 529 => {
             retry("model_overloaded_error", format!("The model's provider is overloaded: {message}"))
         }
+        413 => Failure::TooLong,
+        400 if is_too_long(&message) => Failure::TooLong,
         408 | 500..=599 => retry(FAILED, format!("The model's provider failed: {message}")),
         402 => Failure::Fatal {
             kind: "billing_error",
@@ -106,6 +111,13 @@ fn judge(status: u16, kind: &str, message: &str, after_ms: Option<u64>) -> Failu
             ),
         },
     }
+}
+
+/// How providers say that a conversation does not fit.
+fn is_too_long(message: &str) -> bool {
+    const WORDS: [&str; 4] = ["prompt is too long", "context length", "context window", "maximum context"];
+    let message = message.to_ascii_lowercase();
+    WORDS.iter().any(|words| message.contains(words))
 }
 
 fn status_of(kind: &str) -> u16 {
@@ -140,6 +152,12 @@ mod tests {
         let table = [
             (400, provider("invalid_request_error"), "fatal"),
             (401, provider("authentication_error"), "fatal"),
+            (413, provider("request_too_large"), "too long"),
+            (
+                400,
+                r#"{"error":{"type":"invalid_request_error","message":"prompt is too long: 3 tokens > 2 maximum"}}"#.into(),
+                "too long",
+            ),
             (402, provider("billing_error"), "fatal"),
             (413, provider("request_too_large"), "fatal"),
             (429, provider("rate_limit_error"), "retry"),
@@ -159,6 +177,7 @@ mod tests {
             let got = match of_answer(status, None, body.as_bytes()) {
                 Failure::Retry { .. } => "retry",
                 Failure::Fatal { .. } => "fatal",
+                Failure::TooLong => "too long",
                 Failure::Budget => "budget",
                 Failure::Fenced => "fenced",
             };

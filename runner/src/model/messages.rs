@@ -155,6 +155,61 @@ mod tests {
         );
     }
 
+    /// A request without its cache marks, which wander, in the order in which providers read it.
+    fn prefix(body: &Bytes) -> Vec<String> {
+        fn unmark(value: &mut Value) {
+            match value {
+                Value::Object(members) => {
+                    members.remove("cache_control");
+                    members.values_mut().for_each(unmark);
+                }
+                Value::Array(entries) => entries.iter_mut().for_each(unmark),
+                _ => {}
+            }
+        }
+        let mut body: Value = serde_json::from_slice(body).unwrap();
+        unmark(&mut body);
+        let messages = body["messages"].as_array().unwrap().iter();
+        [&body["tools"], &body["system"]].into_iter().chain(messages).map(Value::to_string).collect()
+    }
+
+    #[test]
+    fn over_the_turns_each_request_starts_with_the_bytes_of_the_one_before() {
+        let call = |n: usize| Message {
+            role: Role::Assistant,
+            content: vec![Content::Call {
+                id: format!("c{n}"),
+                name: "bash".into(),
+                input: json!({"z": n, "a": [n]}),
+            }],
+        };
+        let result = |n: usize| Message {
+            role: Role::User,
+            content: vec![Content::Result {
+                id: format!("c{n}"),
+                content: vec![Block::text(format!("result {n}"))],
+                is_error: n % 2 == 0,
+            }],
+        };
+        let mut messages = vec![said(Role::User, "go")];
+        let mut before = prefix(&body(&frame(Some("s")), &messages).unwrap());
+        for turn in 0..20 {
+            messages.extend([call(turn), result(turn)]);
+            let sent = body(&frame(Some("s")), &messages).unwrap();
+            let now = prefix(&sent);
+            assert_eq!(now[..before.len()], before, "turn {turn}");
+            // Within the provider's limit of four marks, and the mark of the request before is marked again.
+            let wire: Value = serde_json::from_slice(&sent).unwrap();
+            let marks = wire.to_string().matches("cache_control").count();
+            assert_eq!(marks, 3, "turn {turn}");
+            let users = wire["messages"].as_array().unwrap().iter().rev().step_by(2).take(2);
+            for message in users {
+                assert_eq!(message["content"][0]["cache_control"]["type"], "ephemeral", "turn {turn}");
+            }
+            before = now;
+        }
+    }
+
     #[test]
     fn without_a_system_prompt_the_tools_are_cached() {
         for system in [None, Some(" ")] {

@@ -1,6 +1,9 @@
 //! The parts of what the agent does.
 
-use crate::{content::Block, id::EventId};
+use crate::{
+    content::Block,
+    id::{EventId, ProviderId},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +41,33 @@ pub struct ToolResult {
     /// Whether it failed.
     #[serde(default)]
     pub is_error: bool,
+}
+
+/// Who answered one model request and what it cost, as the gateway put it on record.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bill {
+    /// The provider's own name of the model that answered.
+    pub model: String,
+    /// Who answered; absent for the provider that the server was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<ProviderId>,
+    /// By the price list, in micro-USD; absent when nobody knows the model's price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_cost_micro_usd: Option<u64>,
+    /// The reply was cut: what was seen of it is billed, and what the provider did not count is an estimate.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_cut: bool,
+    /// Members of the request that were not passed on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    /// The provider's own name of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_request_id: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// What one model request used, in tokens.

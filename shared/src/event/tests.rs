@@ -52,11 +52,13 @@ fn every_kind_survives_the_wire_under_its_own_name() {
             model_request_start_id: id,
             model_usage: ModelUsage::default(),
             is_error: false,
+            bill: None,
         },
         Body::RunSettled(RunSettled {
             epoch: 3,
             stop_reason: StopReason::RequiresAction { event_ids: vec![id] },
         }),
+        Body::AgentThreadContextCompacted { summary: "s".into(), tokens_before: 9 },
         Body::SandboxRestarted {},
         Body::StreamGap { bytes: 5 },
     ];

@@ -163,6 +163,7 @@ pub const fn runner_may_append(body: &Body) -> bool {
         body,
         Body::AgentMessage { .. }
             | Body::AgentThinking {}
+            | Body::AgentThreadContextCompacted { .. }
             | Body::AgentToolUse(_)
             | Body::AgentToolResult(_)
             | Body::AgentToolResumed { .. }

@@ -82,6 +82,24 @@ pub struct Claim {
     pub last_seq: u64,
     /// What the settlement may carry.
     pub settlement: SettlementLimits,
+    /// How much the model reads at once.
+    #[serde(default)]
+    pub context: ContextLimits,
+}
+
+/// How much a model reads at once, and when a conversation is summed up for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextLimits {
+    /// How many tokens a request and its reply may have together.
+    pub window_tokens: u64,
+    /// The share of the window, in percent, at which the conversation is summed up; 0 means never.
+    pub compact_at_percent: u8,
+}
+
+impl Default for ContextLimits {
+    fn default() -> Self {
+        Self { window_tokens: 200_000, compact_at_percent: 80 }
+    }
 }
 
 /// What a settlement may carry.

@@ -113,7 +113,8 @@ async fn usage_comes_from_the_gateways_meter() {
     let capability = bench.engine.capability(token.reveal()).await.unwrap();
     assert_eq!((capability.session_id, capability.epoch), (session, 1));
     let used = checkfu_shared::event::ModelUsage { input_tokens: 7, output_tokens: 3, ..Default::default() };
-    bench.engine.record_usage(&capability, "r1".to_owned(), used, "scripted".to_owned()).await.unwrap();
+    let metered = crate::engine::Metered { usage: used, ..Default::default() };
+    bench.engine.record_usage(&capability, "r1".to_owned(), metered).await.unwrap();
     let mut end = model_end();
     end.model_request_id = Some("r1".to_owned());
     bench.append(&machine, &claim, 0, &[end]).await.unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use axum::{Router, body::Body, routing::post};
+use checkfu_shared::event::ModelUsage;
 use futures_util::StreamExt;
 use std::{
     future::pending,
@@ -47,17 +48,21 @@ async fn reply(then: Then) -> reqwest::Response {
     client.post(url).send().await.unwrap()
 }
 
+fn source(rest: reqwest::Response, waits: Waits) -> Source {
+    Source { kind: Kind::Anthropic, first: None, rest, waits }
+}
+
 fn waits() -> Waits {
     Waits { head: Duration::from_secs(60), piece: Duration::from_secs(60) }
 }
 
 type Records = Arc<Mutex<Vec<ModelUsage>>>;
 
-fn recorder(answer: bool) -> (Records, impl FnOnce(ModelUsage) -> std::future::Ready<bool>) {
+fn recorder(answer: bool) -> (Records, impl FnOnce(Reading) -> std::future::Ready<bool>) {
     let records = Records::default();
     let held = Arc::clone(&records);
-    (records, move |usage| {
-        held.lock().unwrap().push(usage);
+    (records, move |reading: Reading| {
+        held.lock().unwrap().push(reading.usage);
         std::future::ready(answer)
     })
 }
@@ -85,7 +90,7 @@ const COUNTED: ModelUsage = ModelUsage {
 async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
     let (sender, pieces) = channel();
     let (records, record) = recorder(true);
-    let relayed = relay(None, reply(Then::Stop).await, sender, waits(), pending(), record);
+    let relayed = relay(source(reply(Then::Stop).await, waits()), sender, pending(), record);
     let (ended, got) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, got), (Ended::Whole, (format!("{START}{STOP}"), Ok(()))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -95,7 +100,7 @@ async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
 async fn the_count_is_on_record_before_the_reader_sees_the_end() {
     let (sender, pieces) = channel();
     let relayed =
-        relay(None, reply(Then::Stop).await, sender, waits(), pending(), |_| std::future::ready(false));
+        relay(source(reply(Then::Stop).await, waits()), sender, pending(), |_| std::future::ready(false));
     let (ended, (text, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Unrecorded, Err(Cut)));
     assert!(!text.contains("message_stop"), "{text}");
@@ -118,7 +123,7 @@ async fn a_fenced_claim_cuts_the_reply_and_what_was_used_is_counted() {
         fence.send(()).unwrap();
     };
     let fenced = async { drop(fenced.await) };
-    let relayed = relay(None, reply(Then::Hang).await, sender, waits(), fenced, record);
+    let relayed = relay(source(reply(Then::Hang).await, waits()), sender, fenced, record);
     let (ended, last, ()) = tokio::join!(relayed, reader, fencing);
     assert_eq!((ended, last), (Ended::Fenced, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -136,7 +141,7 @@ async fn a_provider_that_breaks_off_never_looks_like_an_end() {
         seen.notify_one();
         body.next().await
     };
-    let (ended, last) = tokio::join!(relay(None, reply, sender, waits(), pending(), record), reader);
+    let (ended, last) = tokio::join!(relay(source(reply, waits()), sender, pending(), record), reader);
     assert_eq!((ended, last), (Ended::Broken, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
 }
@@ -146,7 +151,7 @@ async fn a_silent_provider_is_given_up() {
     let (sender, pieces) = channel();
     let (_, record) = recorder(true);
     let waits = Waits { piece: Duration::from_millis(50), ..waits() };
-    let relayed = relay(None, reply(Then::Hang).await, sender, waits, pending(), record);
+    let relayed = relay(source(reply(Then::Hang).await, waits), sender, pending(), record);
     let (ended, (_, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Stalled, Err(Cut)));
 }
@@ -159,7 +164,7 @@ async fn a_reader_that_goes_away_ends_the_relay_and_is_billed() {
         let mut body = Box::pin(body(pieces));
         assert!(body.next().await.unwrap().is_ok());
     };
-    let relayed = relay(None, reply(Then::Hang).await, sender, waits(), pending(), record);
+    let relayed = relay(source(reply(Then::Hang).await, waits()), sender, pending(), record);
     let (ended, ()) = tokio::join!(relayed, reader);
     assert_eq!(ended, Ended::ReaderGone);
     assert_eq!(*records.lock().unwrap(), [COUNTED]);

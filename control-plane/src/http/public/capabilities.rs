@@ -38,7 +38,7 @@ fn describe() -> Value {
         ("mcp_servers", false),
         ("session_resources", false),
         ("vaults", false),
-        ("budgets", false),
+        ("budgets", true),
         ("outcomes", false),
         ("memory_stores", false),
         ("automations", false),

@@ -148,7 +148,7 @@ async fn test(State(plane): State<Plane>, caller: Caller, At(id): At<ProviderId>
     }))
 }
 
-async fn rotate(State(plane): State<Plane>, caller: Caller) -> Answer {
+async fn rotate(State(plane): State<Plane>) -> Answer {
     let from_environment = !plane.config.master_keys.is_empty();
     let resealed = plane.registry.rotate_master_key(from_environment).await?;
     reply::ok(&json!({"type": "master_key_rotated", "resealed": resealed}))

@@ -1,6 +1,6 @@
 //! `/v1/sessions`: create, read, list, update, archive, delete; their runs and resources.
 
-mod budget;
+pub(super) mod budget;
 mod change;
 mod draft;
 mod list;
@@ -68,7 +68,11 @@ async fn read(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>)
 
 async fn update(State(plane): State<Plane>, caller: Caller, At(id): At<SessionId>, body: Json) -> Answer {
     let fields = body.fields(caller.dialect)?;
-    let patch = change::read(fields, &own(&plane, &caller, id).await?)?;
+    let now = own(&plane, &caller, id).await?;
+    let patch = change::read(fields, &now)?;
+    if let Some(Some(limit)) = patch.budget {
+        budget::check_priced(&plane, caller.workspace_id, limit, &now.agent.model.id).await?;
+    }
     shown(&plane, &plane.engine.update_session(caller.workspace_id, id, patch).await?)
 }
 

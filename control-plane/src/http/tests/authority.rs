@@ -46,8 +46,11 @@ async fn ids(bench: &Bench) -> BTreeMap<&'static str, String> {
     let provider = bench.post("/v1/providers", nowhere).await.ok();
     let leads = json!({"name": "r", "candidates": [{"provider_id": provider["id"], "model": "m"}]});
     let route = bench.post("/v1/model-routes", leads).await.ok();
+    let limits = json!({"session_id": session, "limit": 9, "metric": "model_tokens"});
+    let budget = bench.post("/v1/budgets", limits).await.ok();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
+        ("budget", text(&budget["id"])),
         ("provider", text(&provider["id"])),
         ("route", text(&route["id"])),
         ("agent", agent),
@@ -152,6 +155,7 @@ async fn ids_of_another_workspace_are_not_found_by_any_route() {
         "api-keys",
         "providers",
         "model-routes",
+        "budgets",
     ] {
         let listed = with_key(&bench, Method::GET, &format!("/v1/{list}"), &key, None).await.ok().to_string();
         for (name, id) in &ids {

@@ -38,6 +38,13 @@ alter table model_usage add column tokens integer not null default 0;
 -- Whether the log tells of it.
 alter table model_usage add column logged integer not null default 0;
 
+-- What each session used in all, which budgets are judged by.
+create table spends (
+  session integer primary key references sessions (key) on delete cascade,
+  micro_usd integer not null,
+  tokens integer not null
+);
+
 create table budgets (
   id text primary key,
   session integer not null references sessions (key) on delete cascade,

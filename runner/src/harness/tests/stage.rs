@@ -207,7 +207,14 @@ impl Provider for Scene {
             let frame = frame();
             let offered: HashSet<&str> = frame.tools.iter().map(|tool| tool.name.as_str()).collect();
             let expected = messages::body(&frame, &rebuilt.messages(&offered)).unwrap();
-            assert_eq!(body, serde_json::from_slice::<Value>(&expected).unwrap(), "live and rebuilt differ");
+            // Who has to sum up is asked for that, too.
+            if !body.to_string().contains("about to be shortened") {
+                assert_eq!(
+                    body,
+                    serde_json::from_slice::<Value>(&expected).unwrap(),
+                    "live and rebuilt differ"
+                );
+            }
             world.asked.push(body);
             world.replies.pop_front().expect("the model was asked more often than scripted")
         };
@@ -235,6 +242,7 @@ pub(super) struct Stage {
     pub(super) orders: watch::Sender<Orders>,
     pub(super) held: watch::Sender<State>,
     pub(super) lease: watch::Receiver<State>,
+    pub(super) context: ContextLimits,
 }
 
 impl Stage {
@@ -243,7 +251,13 @@ impl Stage {
         let (held, lease) = watch::channel(State::Held { until: far, ends: far });
         let scene = Scene::default();
         scene.world.lock().unwrap().replies = replies.into();
-        Self { scene, orders: watch::Sender::new(Orders::default()), held, lease }
+        Self {
+            scene,
+            orders: watch::Sender::new(Orders::default()),
+            held,
+            lease,
+            context: ContextLimits::default(),
+        }
     }
 
     pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -271,7 +285,8 @@ impl Stage {
         let scene = || self.scene.clone();
         let agent = crate::tools::tests::agent();
         let mut harness =
-            Harness::new(scene(), scene(), scene(), agent, self.orders.subscribe(), self.lease.clone());
+            Harness::new(scene(), scene(), scene(), agent, self.orders.subscribe(), self.lease.clone())
+                .with_context(self.context);
         harness.rebuild().await?;
         harness.drive().await
     }

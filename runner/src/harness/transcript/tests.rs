@@ -66,6 +66,7 @@ fn ends(start: u8) -> Body {
         model_request_start_id: id(start),
         model_usage: ModelUsage::default(),
         is_error: false,
+        bill: None,
     }
 }
 
@@ -198,6 +199,7 @@ fn a_failed_request_leaves_nothing() {
         model_request_start_id: id(3),
         model_usage: ModelUsage::default(),
         is_error: true,
+        bill: None,
     };
     let transcript = rebuilt(vec![says("go"), processed(&[1]), Body::SpanModelRequestStart {}, failed]);
     assert_eq!(told(&transcript), ["user: go"]);
@@ -346,7 +348,8 @@ fn any_body() -> impl Strategy<Value = Body> {
         (some, any::<bool>()).prop_map(|(start, is_error)| Body::SpanModelRequestEnd {
             model_request_start_id: id(start),
             model_usage: ModelUsage::default(),
-            is_error
+            is_error,
+            bill: None
         }),
         Just(Body::SessionError {
             error: SessionError {

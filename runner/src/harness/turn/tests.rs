@@ -9,7 +9,12 @@ use checkfu_shared::{
 use serde_json::json;
 
 fn reply(parts: Vec<Part>, stop: Stop) -> Logged {
-    let reply = Reply { parts, stop, request_id: Some("mreq_1".into()) };
+    let reply = Reply {
+        parts,
+        stop,
+        request_id: Some("mreq_1".into()),
+        usage: checkfu_shared::event::ModelUsage::default(),
+    };
     log_reply(
         reply,
         EventId::from_bytes([9; 16]),

@@ -31,9 +31,6 @@ pub(crate) fn read(mut fields: Fields, now: &SessionRecord) -> Result<SessionPat
     let budget = if fields.has("budget") {
         let dialect = fields.dialect();
         let new = fields.value("budget").map(|value| budget::read(value, "budget", dialect)).transpose()?;
-        if let Some(new) = &new {
-            budget::above(new, &now.usage)?;
-        }
         Some(new)
     } else {
         None

@@ -43,6 +43,9 @@ pub(crate) async fn create(
     let pairs = metadata::create(&mut fields)?;
     let budget =
         fields.value("budget").map(|value| budget::read(value, "budget", caller.dialect)).transpose()?;
+    if let Some(limit) = budget {
+        budget::check_priced(plane, caller.workspace_id, limit, &agent.model.id).await?;
+    }
     let initial = inputs::initial(&mut fields, caller)?;
     not_there_yet(&mut fields)?;
     fields.end()?;
