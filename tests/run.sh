@@ -151,11 +151,26 @@ suite_system() {
     rust_tests 'binary(system) + binary(sandbox)' -p checkfu-tests --test system -p checkfu-runner --test sandbox
 }
 
+# A real client program from npm, by its pinned version; prints where it is.
+claude_code() {
+    local version=2.1.332 place
+    place=$cache/claude-code-$version
+    if [ ! -e "$place/complete" ]; then
+        command -v npm >/dev/null || return 1
+        rm -rf "$place"
+        timeout 600 npm install --silent --no-audit --no-fund --prefix "$place" "@anthropic-ai/claude-code@$version" >&2 &&
+            "$place/node_modules/.bin/claude" --version >&2 && touch "$place/complete" || return 1
+    fi
+    echo "$place/node_modules/.bin/claude"
+}
+
 suite_sdk() {
     compgen -G 'tests/sdk/test_*.py' >/dev/null || return "$no_tests"
     build && prepare_sessions || return 1
     local place
     place=$(venv_for tests/sdk/requirements.txt) || { complain "the SDK could not be installed"; return 1; }
+    CHECKFU_TEST_CLAUDE=$(claude_code) || { CHECKFU_TEST_CLAUDE=''; note 'Claude Code through the gateway: NOT RUN (not installable from npm)'; }
+    export CHECKFU_TEST_CLAUDE
     "$place/bin/python" -m pytest -q -p no:cacheprovider tests/sdk
 }
 

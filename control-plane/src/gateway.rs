@@ -5,6 +5,7 @@
 mod call;
 pub mod candidate;
 pub mod catalogue;
+mod clients;
 mod exchange;
 pub mod meter;
 mod places;
@@ -13,6 +14,7 @@ pub mod provider;
 mod relay;
 pub mod request;
 mod routing;
+pub mod wire;
 
 use crate::{
     domain::budget::{self, Metric},
@@ -35,6 +37,7 @@ use checkfu_shared::{
     problem::{Code, Problem},
     secret::Secret,
 };
+use exchange::Client;
 use places::Places;
 use provider::Provider;
 use request::Given;
@@ -42,6 +45,7 @@ use routing::Connections;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use wire::Wire;
 
 /// The path of the gateway below the control plane's address: the `base_path` that a renewal names.
 pub const BASE_PATH: &str = "/v1/gateway";
@@ -97,20 +101,39 @@ impl Gateway {
     }
 }
 
-/// The gateway's routes.
+/// The gateway's routes, for runners and for the harnesses of sessions; a base address is `/v1/gateway` for Messages and
+/// `/v1/gateway/v1` for the others.
 #[must_use]
 pub fn routes() -> Routes {
-    Routes::new().post("/v1/gateway/v1/messages", Guard::Capability, messages)
+    use Guard::Capability;
+    Routes::new()
+        .post("/v1/gateway/v1/messages", Capability, messages)
+        .post("/v1/gateway/v1/messages/count_tokens", Capability, clients::count)
+        .post("/v1/gateway/v1/chat/completions", Capability, completions)
+        .post("/v1/gateway/v1/responses", Capability, responses)
+        .get("/v1/gateway/v1/models", Capability, clients::models)
 }
 
 async fn messages(State(plane): State<Plane>, headers: HeaderMap, body: Body) -> Answer {
+    ask(plane, headers, body, Wire::Messages).await
+}
+
+async fn completions(State(plane): State<Plane>, headers: HeaderMap, body: Body) -> Answer {
+    clients::in_words(Wire::Chat, ask(plane, headers, body, Wire::Chat).await)
+}
+
+async fn responses(State(plane): State<Plane>, headers: HeaderMap, body: Body) -> Answer {
+    clients::in_words(Wire::Responses, ask(plane, headers, body, Wire::Responses).await)
+}
+
+async fn ask(plane: Plane, headers: HeaderMap, body: Body, wire: Wire) -> Answer {
     let token = auth::credential(&headers).map(Secret::new).ok_or_else(no_capability)?;
     let capability = plane.engine.capability(token.reveal()).await?;
     let place = plane.gateway.0.places.take(capability.claim_id)?;
     let slot = plane.gateway.slot()?;
     let candidates = plane.gateway.candidates(&plane.registry, &capability).await?;
     let bytes = body::read(body, body::BODY_BYTES_MAX).await?;
-    let given = Given::read(&bytes)?;
+    let given = Given::read(wire, &bytes)?;
     let request_bytes = bytes.len();
     drop(bytes);
     // Judged after the body is here, since a slow one would let others spend meanwhile.
@@ -129,7 +152,9 @@ async fn messages(State(plane): State<Plane>, headers: HeaderMap, body: Body) ->
     };
     let (candidate, reply) = exchange::ask(&call, &candidates, &given).await?;
     let inner = &plane.gateway.0;
-    Ok(exchange::answer(call, candidate, reply, &inner.relays, inner.stop.clone()).await?)
+    let created_s = u64::try_from(plane.clock.now().as_ms() / 1_000).unwrap_or(0);
+    let client = Client::new(&call, &given, candidate, created_s)?;
+    Ok(exchange::answer(call, candidate, client, reply, &inner.relays, inner.stop.clone()).await?)
 }
 
 /// Under a budget in money only candidates with a price may answer.

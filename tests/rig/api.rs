@@ -71,8 +71,14 @@ impl Api {
 
     /// Makes an agent whose tools carry this permission policy; gives its id.
     pub async fn agent_with(&self, policy: Value) -> String {
+        self.agent_on("scripted-1", policy).await
+    }
+
+    /// The same on this model.
+    pub async fn agent_on(&self, model: &str, policy: Value) -> String {
         let toolset = json!({"type": "agent_toolset_20260401", "default_config": {"enabled": true, "permission_policy": policy}});
-        let body = json!({"name": unique("agent"), "model": "scripted-1", "system": "Be brief.", "tools": [toolset]});
+        let body =
+            json!({"name": unique("agent"), "model": model, "system": "Be brief.", "tools": [toolset]});
         text(&self.post("/v1/agents", body).await["id"])
     }
 

@@ -1,8 +1,10 @@
-//! A model provider that plays scripts: a real HTTP server speaking the Anthropic Messages wire, streamed and whole.
+//! A model provider that plays scripts: a real HTTP server speaking Anthropic Messages and, below the same address,
+//! OpenAI Chat Completions, streamed and whole.
 //! It refuses a malformed conversation with the status and words of the real API and remembers each refusal, so that
 //! every test that drives a session also proves the conversation stayed well formed. It never thinks: what it
 //! says is the script (`script`), chosen by what the conversation holds, so many sessions share one server.
 
+mod chat;
 pub mod demo;
 mod playback;
 mod record;
@@ -32,7 +34,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The rules for user texts that carry no script of their own.
     pub script: Script,
-    /// The one accepted `x-api-key`; `None` accepts any that is not empty.
+    /// The one accepted key, as `x-api-key` or as a bearer; `None` accepts any that is not empty.
     pub key: Option<String>,
     /// Requests counted above this many tokens are refused as too long, as the real service does.
     pub context_window_tokens: u64,

@@ -121,6 +121,19 @@ impl World {
         self.api.session(&self.agent, &self.environment, message).await
     }
 
+    /// Makes a provider of the scripted model's second wire and routes the model `name` to it; gives the id of an agent
+    /// that uses that model.
+    pub async fn agent_on_chat(&self, name: &str) -> String {
+        let provider = json!({
+            "name": name, "kind": "openai_compatible", "base_url": format!("{}/v1", self.model.url()),
+            "key": MODEL_KEY, "allow_private": true,
+        });
+        let provider = self.api.post("/v1/providers", provider).await;
+        let candidate = json!({"provider_id": provider["id"], "model": "upstream-model"});
+        self.api.post("/v1/model-routes", json!({"name": name, "candidates": [candidate]})).await;
+        self.api.agent_on(name, json!({"type": "always_allow"})).await
+    }
+
     /// Starts the control plane on the installation's port and waits until it is ready.
     pub async fn start_plane(&mut self) {
         let program = Program::new(binary("checkfu").expect("built"))

@@ -34,7 +34,7 @@ def free_port():
 class Installation:
     """The programs and their directory."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, with_runner=True):
         self.directory = directory
         self.programs = []
         self.model_url = self.start("scripted-model", ["--listen", "127.0.0.1:0"], ready="listening on ")
@@ -47,6 +47,8 @@ class Installation:
             ready="listening on ",
         )
         self.key = (directory / "plane" / "admin.key").read_text().strip()
+        if not with_runner:
+            return
         self.pair()
         self.start(
             "checkfu-runner",
@@ -86,9 +88,17 @@ class Installation:
         headers = {"authorization": f"Bearer {self.key}", "checkfu-version": "2026-08-29", "checkfu-beta": "managed-agents"}
         return self.raw(method, path, body, headers)[2]
 
-    def pair(self):
+    def pairing_code(self):
         principal = self.own("GET", "/v1/principals")["data"][0]["id"]
-        code = self.own("POST", "/v1/runner-pairings", {"principal": principal})["code"]
+        return self.own("POST", "/v1/runner-pairings", {"principal": principal})["code"]
+
+    def refusals(self):
+        """What the scripted model refused."""
+        with urllib.request.urlopen(f"{self.model_url}/_rig/refusals", timeout=PATIENCE_SECONDS) as reply:
+            return json.loads(reply.read())["data"]
+
+    def pair(self):
+        code = self.pairing_code()
         subprocess.run([BINARIES / "checkfu-runner", "--state-dir", self.directory / "runner", "pair", "--plane", self.url],
                        input=code.encode(), check=True)
 

@@ -19,3 +19,4 @@ mod restarts;
 mod spine;
 mod steering;
 mod streams;
+mod wires;

@@ -1,9 +1,14 @@
 //! Where one model request may go: a provider, the name that the provider knows the model by, and what it costs there.
 //! A route is a list of these in order; the next one is asked only while the client has seen nothing of a reply.
 
-use super::{price::Price, provider::Provider, request::Given};
+use super::{
+    price::Price,
+    provider::Provider,
+    request::Given,
+    wire::{Spoken, ask::Target},
+};
 use axum::http::StatusCode;
-use checkfu_shared::{agent::Effort, id::ProviderId};
+use checkfu_shared::{agent::Effort, id::ProviderId, problem::Problem};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -23,10 +28,20 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The body that this candidate is asked with. The place where one wire is translated to another.
+    /// The body that this candidate is asked with, in the words of its provider's wire.
+    ///
+    /// # Errors
+    /// `unsupported` when the request cannot be translated to that wire.
+    pub fn body(&self, given: &Given) -> Result<Value, Problem> {
+        let limit_member = self.provider.limit_member();
+        let target = Target { model: &self.upstream_model, effort: self.effort, limit_member };
+        given.body(self.spoken(), &target)
+    }
+
+    /// What its provider speaks.
     #[must_use]
-    pub fn body(&self, given: &Given) -> Value {
-        given.body(&self.upstream_model, self.effort)
+    pub fn spoken(&self) -> Spoken {
+        self.provider.kind().spoken()
     }
 }
 

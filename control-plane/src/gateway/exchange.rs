@@ -7,8 +7,9 @@ use super::{
     candidate::{self, Candidate},
     meter::Reading,
     provider::{self, Reply},
-    relay::{self, Ended, Source},
+    relay::{self, Ended, Source, Way},
     request::Given,
+    wire::{Wire, fault::Fault, reply::Label},
 };
 use axum::{
     body::Body,
@@ -16,6 +17,7 @@ use axum::{
     response::Response,
 };
 use checkfu_shared::problem::{Code, Problem};
+use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Asks the candidates in order; the first reply that no other one could better, or what the last one said.
@@ -29,7 +31,13 @@ pub(super) async fn ask<'c>(
 ) -> Result<(&'c Candidate, Reply), Problem> {
     let mut last = Err(Problem::new(Code::ProviderUnreachable, "There is no candidate to ask."));
     for (at, candidate) in candidates.iter().enumerate() {
-        let body = candidate.body(given);
+        let body = match candidate.body(given) {
+            Ok(body) => body,
+            Err(problem) => {
+                last = Err(problem);
+                continue;
+            }
+        };
         let asked = tokio::select! {
             asked = candidate.provider.ask(&body, call.id) => asked,
             () = call.fenced() => return Err(fenced()),
@@ -51,6 +59,41 @@ pub(super) async fn ask<'c>(
     last
 }
 
+/// For whom a reply is.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// What it speaks.
+    wire: Wire,
+    /// Whether the reply passes as it is.
+    is_unchanged: bool,
+    /// What it sees beside what the model said.
+    label: Label,
+}
+
+impl Client {
+    /// The client that made a request, which `candidate` answers.
+    ///
+    /// # Errors
+    /// `unsupported` when the request cannot be translated.
+    pub(super) fn new(
+        call: &Call,
+        given: &Given,
+        candidate: &Candidate,
+        created_s: u64,
+    ) -> Result<Self, Problem> {
+        let (wire, is_unchanged) = (given.wire(), given.passes_unchanged(candidate.spoken()));
+        let id = call.id.to_string();
+        let id = id.rsplit_once('_').map_or(id.as_str(), |(_, tail)| tail).to_owned();
+        let model = call.capability.model.id.clone();
+        let mut label = Label { id, model, created_s, ..Label::default() };
+        if !is_unchanged {
+            let ask = given.neutral()?;
+            (label.wants_usage, label.origins) = (ask.wants_usage, ask.origins());
+        }
+        Ok(Self { wire, is_unchanged, label })
+    }
+}
+
 /// Passes a reply on: as a stream when it is one, else whole.
 ///
 /// # Errors
@@ -59,12 +102,13 @@ pub(super) async fn ask<'c>(
 pub(super) async fn answer(
     call: Call,
     candidate: &Candidate,
+    client: Client,
     reply: Reply,
     relays: &TaskTracker,
     stop: CancellationToken,
 ) -> Result<Response, Problem> {
     if reply.is_stream() {
-        return Ok(stream(call, candidate, reply, relays, stop));
+        return Ok(stream(call, candidate, client, reply, relays, stop));
     }
     if Reply::refuses_key(reply.status) {
         // Providers quote parts of the key in these, so nothing of them is passed on.
@@ -75,27 +119,39 @@ pub(super) async fn answer(
         body = candidate.provider.read(reply.body) => body?,
         () = call.fenced() => return Err(fenced()),
     };
+    let spoken = candidate.spoken();
     if reply.status.is_success() {
         let reading = Reading::of_body(candidate.provider.kind(), &body);
         if !call.record(reading, &billed).await {
             return Err(unrecorded());
         }
     }
-    Ok(shaped(reply.status, reply.headers, &call, Body::from(body)))
+    if spoken.agrees(client.wire) {
+        return Ok(shaped(reply.status, reply.headers, &call, Body::from(body)));
+    }
+    let read: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let written = if reply.status.is_success() {
+        let told = spoken.read_reply(&read, &client.label.id).map_err(|fault| nonsense(&fault))?;
+        client.wire.write_reply(&told, &client.label)
+    } else {
+        client.wire.write_fault(&Fault::of_body(reply.status.as_u16(), &read), &call.id.to_string())
+    };
+    Ok(shaped(reply.status, reply.headers, &call, Body::from(written.to_string())))
 }
 
 /// The relay runs beside the request, so that a reader that goes away cannot lose the count.
 fn stream(
     call: Call,
     candidate: &Candidate,
+    client: Client,
     reply: Reply,
     relays: &TaskTracker,
     stop: CancellationToken,
 ) -> Response {
     let (sender, pieces) = relay::channel();
-    let (waits, kind, billed) =
-        (candidate.provider.waits(), candidate.provider.kind(), Billed::of(candidate, &reply));
+    let (waits, billed) = (candidate.provider.waits(), Billed::of(candidate, &reply));
     let Reply { status, headers, first, body } = reply;
+    let way = Way::new(candidate.provider.kind(), client.wire, client.is_unchanged, client.label);
     let response = shaped(status, headers, &call, Body::from_stream(relay::body(pieces)));
     relays.spawn(async move {
         let fenced = async {
@@ -104,8 +160,8 @@ fn stream(
                 () = stop.cancelled() => {}
             }
         };
-        let source = Source { kind, first, rest: body, waits };
-        let ended = relay::relay(source, sender, fenced, |reading| call.record(reading, &billed)).await;
+        let source = Source { first, rest: body, waits };
+        let ended = relay::relay(source, way, sender, fenced, |reading| call.record(reading, &billed)).await;
         let (claim_id, model_request_id) = (call.capability.claim_id, call.id);
         if ended == Ended::Whole {
             tracing::debug!(%claim_id, %model_request_id, "a model reply was passed on");
@@ -121,6 +177,8 @@ fn shaped(status: StatusCode, headers: HeaderMap, call: &Call, body: Body) -> Re
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     let headers = response.headers_mut();
+    // What was translated has another length.
+    headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(id) = HeaderValue::from_str(&call.id.to_string()) {
         headers.insert(MODEL_REQUEST_ID, id);
@@ -130,6 +188,13 @@ fn shaped(status: StatusCode, headers: HeaderMap, call: &Call, body: Body) -> Re
         headers.insert(DROPPED, dropped);
     }
     response
+}
+
+fn nonsense(fault: &Fault) -> Problem {
+    Problem::new(
+        Code::ProviderUnreachable,
+        format!("The model provider answered what cannot be used: {}", fault.message),
+    )
 }
 
 fn unrecorded() -> Problem {

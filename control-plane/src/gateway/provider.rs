@@ -1,6 +1,7 @@
 //! The model provider: its address, the real key, and the one request that goes there.
 //! The key leaves this module in the request's header and nowhere else: it is no part of any error, log line or reply.
 
+use super::wire::Spoken;
 use crate::dial::{self, Reach};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use bytes::{Bytes, BytesMut};
@@ -53,6 +54,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The wire of its requests and replies.
+    #[must_use]
+    pub const fn spoken(self) -> Spoken {
+        match self {
+            Self::Anthropic => Spoken::Messages,
+            Self::OpenaiCompatible => Spoken::Chat,
+        }
+    }
+
     /// The stored text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -211,6 +221,13 @@ impl Provider {
         self.kind
     }
 
+    /// The member of a Chat request that limits the reply: newer models of OpenAI refuse `max_tokens`, which is all that
+    /// some compatible servers know.
+    #[must_use]
+    pub fn limit_member(&self) -> &'static str {
+        if self.url.starts_with("https://api.openai.com/") { "max_completion_tokens" } else { "max_tokens" }
+    }
+
     /// How long this provider is waited for.
     #[must_use]
     pub const fn waits(&self) -> Waits {
@@ -223,7 +240,19 @@ impl Provider {
     /// `provider_unreachable` when there is no reply in time, or a redirect, which is never followed, or a stream that
     /// ends before its first piece.
     pub async fn ask(&self, body: &serde_json::Value, id: RequestId) -> Result<Reply, Problem> {
-        let request = self.http.post(&self.url).header("x-client-request-id", id.to_string()).json(body);
+        self.post(&self.url, body, id).await
+    }
+
+    /// Asks a provider of the Messages wire how many tokens a request has.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn count(&self, body: &serde_json::Value, id: RequestId) -> Result<Reply, Problem> {
+        self.post(&format!("{}/count_tokens", self.url), body, id).await
+    }
+
+    async fn post(&self, url: &str, body: &serde_json::Value, id: RequestId) -> Result<Reply, Problem> {
+        let request = self.http.post(url).header("x-client-request-id", id.to_string()).json(body);
         let sent = timeout(self.waits.head, self.signed(request).send()).await;
         let body = sent.map_err(|_| unreachable("it did not answer in time"))?;
         let body = body.map_err(|error| unreachable(&broken_off(&error)))?;

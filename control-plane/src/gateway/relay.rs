@@ -1,10 +1,13 @@
-//! Passes a provider's streamed reply on, piece by piece and unchanged, and counts it on the way.
+//! Passes a provider's streamed reply on, piece by piece, and counts it on the way.
 //! The count is on record before the reader sees the end of the reply. Whatever is no proper end reaches the reader as a
 //! broken connection, never as an end.
 
+mod way;
+
 use super::{
-    meter::{Meter, Reading},
-    provider::{Kind, Waits},
+    meter::Reading,
+    provider::Waits,
+    wire::fault::{Fault, Kind},
 };
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -13,6 +16,7 @@ use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::{error::Elapsed, timeout},
 };
+pub(super) use way::Way;
 
 /// Pieces that may wait for the reader.
 const PIECES_WAITING: usize = 16;
@@ -20,8 +24,6 @@ const PIECES_WAITING: usize = 16;
 /// A streamed reply as it comes from its provider.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// What the provider speaks.
-    pub(super) kind: Kind,
     /// The piece that was read already.
     pub(super) first: Option<Bytes>,
     /// What follows.
@@ -81,6 +83,7 @@ pub(super) fn body(pieces: Receiver<Piece>) -> impl Stream<Item = Result<Bytes, 
 /// Relays `source` until it ends or `fenced` completes. `record` is called exactly once, with what was counted.
 pub(super) async fn relay<R>(
     source: Source,
+    mut way: Way,
     pieces: Sender<Piece>,
     fenced: impl Future<Output = ()>,
     record: impl FnOnce(Reading) -> R,
@@ -89,8 +92,7 @@ where
     R: Future<Output = bool>,
 {
     let mut fenced = pin!(fenced);
-    let Source { kind, mut first, rest: mut reply, waits } = source;
-    let mut meter = Meter::new(kind);
+    let Source { mut first, rest: mut reply, waits } = source;
     let mut record = Some(record);
     let ended = loop {
         let piece = tokio::select! {
@@ -105,32 +107,58 @@ where
             Ok(Err(_)) => break Ended::Broken,
             Err(_) => break Ended::Stalled,
         };
-        meter.feed(&bytes);
-        if meter.reading().is_complete
+        let bytes = way.feed(bytes);
+        if way.reading().is_complete
             && let Some(record) = record.take()
-            && !record(meter.reading()).await
+            && !record(way.reading()).await
         {
             break Ended::Unrecorded;
         }
         tokio::select! {
             biased;
             () = &mut fenced => break Ended::Fenced,
-            sent = timeout(waits.piece, pieces.send(Piece::Bytes(bytes))) => {
+            sent = timeout(waits.piece, send(&pieces, bytes)) => {
                 if !matches!(sent, Ok(Ok(()))) {
                     break Ended::ReaderGone;
                 }
             }
         }
+        if way.has_failed() {
+            break Ended::Broken;
+        }
     };
+    let (ended, last) = last_words(ended, &mut way);
     if let Some(record) = record.take()
-        && !record(meter.reading()).await
+        && !record(way.reading()).await
     {
         return Ended::Unrecorded;
+    }
+    if !matches!(timeout(waits.piece, send(&pieces, last)).await, Ok(Ok(()))) {
+        return if ended == Ended::Whole { Ended::ReaderGone } else { ended };
     }
     if ended == Ended::Whole && !matches!(timeout(waits.piece, pieces.send(Piece::End)).await, Ok(Ok(()))) {
         return Ended::ReaderGone;
     }
     ended
+}
+
+/// What is still to be said, and how the reply really ended: without the wire's own last event it broke off.
+fn last_words(ended: Ended, way: &mut Way) -> (Ended, Bytes) {
+    let fault = match ended {
+        Ended::Whole => None,
+        Ended::Broken => Some(Fault::new(Kind::Api, "The model's reply broke off. Ask again.")),
+        Ended::Stalled => Some(Fault::new(Kind::Timeout, "The model provider sent nothing for too long.")),
+        Ended::Fenced | Ended::ReaderGone | Ended::Unrecorded => return (ended, Bytes::new()),
+    };
+    let last = way.finish(fault);
+    if ended == Ended::Whole && !way.reading().is_complete {
+        return (Ended::Broken, last);
+    }
+    (ended, last)
+}
+
+async fn send(pieces: &Sender<Piece>, bytes: Bytes) -> Result<(), mpsc::error::SendError<Piece>> {
+    if bytes.is_empty() { Ok(()) } else { pieces.send(Piece::Bytes(bytes)).await }
 }
 
 async fn next(

@@ -1,15 +1,56 @@
-//! What of a runner's model request reaches the provider. Pure: a body in, a rebuilt body or a refusal out.
+//! What of a client's model request reaches the provider. Pure: a body in, a rebuilt body or a refusal out.
 //! Only known members pass; the model and its effort come from the claim, never from the runner. Whatever would make
 //! the provider act by itself (its own tools, MCP, containers, fetching addresses, stored files) is refused.
 
-use checkfu_shared::{
-    agent::Effort,
-    problem::{Code, Problem},
+use super::wire::{
+    Spoken, Wire,
+    ask::{Ask, Error, Target},
 };
+use checkfu_shared::problem::{Code, Problem};
 use serde_json::{Map, Value, json};
 
-/// The members that pass as they are; every other one is dropped.
-const PASSED: [&str; 9] = [
+/// The members of each wire that pass; every other one is dropped.
+const fn passed(wire: Wire) -> &'static [&'static str] {
+    match wire {
+        Wire::Messages => &MESSAGES,
+        Wire::Chat => &CHAT,
+        Wire::Responses => &RESPONSES,
+    }
+}
+
+const CHAT: [&str; 13] = [
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "max_tokens",
+    "max_completion_tokens",
+    "stop",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "n",
+    "response_format",
+];
+
+const RESPONSES: [&str; 13] = [
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "max_output_tokens",
+    "stream",
+    "temperature",
+    "top_p",
+    "text",
+    "previous_response_id",
+    "conversation",
+    "prompt",
+];
+
+const MESSAGES: [&str; 9] = [
     "messages",
     "system",
     "tools",
@@ -25,13 +66,27 @@ const PASSED: [&str; 9] = [
 const REFUSED: [&str; 2] = ["mcp_servers", "container"];
 
 /// The content blocks that pass.
-const BLOCKS: [&str; 7] =
-    ["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"];
+const BLOCKS: [&str; 8] = [
+    "text",
+    "image",
+    "document",
+    "tool_use",
+    "tool_result",
+    "tool_reference",
+    "thinking",
+    "redacted_thinking",
+];
 
-/// A request of the Messages wire that may be asked, without whatever is not passed.
+/// The members of a tool that pass; the others need features that are not switched on.
+const TOOL: [&str; 6] = ["name", "description", "input_schema", "type", "cache_control", "strict"];
+
+/// A request that may be asked, without whatever is not passed.
 #[derive(Debug)]
 pub struct Given {
+    wire: Wire,
     members: Map<String, Value>,
+    /// The neutral form; a request of the Messages wire is read into it only when it must be translated.
+    ask: Option<Ask>,
     dropped: Vec<String>,
 }
 
@@ -40,7 +95,7 @@ impl Given {
     ///
     /// # Errors
     /// A [`Problem`] that names the member and what to do, when it is no such request or asks for something refused.
-    pub fn read(body: &[u8]) -> Result<Self, Problem> {
+    pub fn read(wire: Wire, body: &[u8]) -> Result<Self, Problem> {
         let mut given: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
             Problem::new(
                 Code::InvalidJson,
@@ -53,15 +108,28 @@ impl Given {
             }
         }
         let mut members = Map::new();
-        for name in PASSED {
-            if let Some(value) = given.remove(name) {
-                members.insert(name.to_owned(), value);
+        for name in passed(wire) {
+            if let Some(value) = given.remove(*name) {
+                members.insert((*name).to_owned(), value);
             }
         }
-        check(&members)?;
+        let ask = match wire {
+            Wire::Messages => {
+                check(&members)?;
+                adapt(&mut members);
+                None
+            }
+            Wire::Chat | Wire::Responses => Some(neutral(wire, &members)?),
+        };
         // Every client names a model, and every client knows that the claim's is asked.
         given.remove("model");
-        Ok(Self { members, dropped: given.into_iter().map(|(name, _)| name).collect() })
+        Ok(Self { wire, members, ask, dropped: given.into_iter().map(|(name, _)| name).collect() })
+    }
+
+    /// The wire that the client speaks.
+    #[must_use]
+    pub const fn wire(&self) -> Wire {
+        self.wire
     }
 
     /// The members that are not passed on, by name: raw parameters of a provider, and what nobody knows.
@@ -70,25 +138,70 @@ impl Given {
         &self.dropped
     }
 
-    /// The body that asks for `model` with `effort`.
+    /// Whether the reply of a provider that speaks `spoken` can pass to the client as it is.
     #[must_use]
-    pub fn body(&self, model: &str, effort: Option<Effort>) -> Value {
-        let mut members = self.members.clone();
-        members.insert("model".to_owned(), model.into());
-        if let Some(effort) = effort {
-            members.insert("output_config".to_owned(), json!({"effort": provider_effort(effort)}));
+    pub fn passes_unchanged(&self, spoken: Spoken) -> bool {
+        // The provider is always asked for its usage; who did not ask for it may not expect it.
+        let is_asked = self.ask.as_ref().is_none_or(|ask| !ask.is_stream || ask.wants_usage);
+        spoken.agrees(self.wire) && is_asked
+    }
+
+    /// The request in neutral form.
+    ///
+    /// # Errors
+    /// `unsupported` when no translation can carry it.
+    pub fn neutral(&self) -> Result<Ask, Problem> {
+        self.ask.clone().map_or_else(|| neutral(self.wire, &self.members), Ok)
+    }
+
+    /// The body that asks a provider that speaks `spoken`.
+    ///
+    /// # Errors
+    /// `unsupported` when the request has to be translated and cannot be.
+    pub fn body(&self, spoken: Spoken, target: &Target<'_>) -> Result<Value, Problem> {
+        if !spoken.agrees(self.wire) {
+            return Ok(spoken.write_ask(&self.neutral()?, target));
         }
-        Value::Object(members)
+        let mut members = self.members.clone();
+        members.insert("model".to_owned(), target.model.into());
+        match (spoken, target.effort) {
+            (_, None) => {}
+            (Spoken::Messages, Some(effort)) => {
+                members.insert("output_config".to_owned(), json!({"effort": spoken.effort(effort)}));
+            }
+            (Spoken::Chat, Some(effort)) => {
+                members.insert("reasoning_effort".to_owned(), spoken.effort(effort).into());
+            }
+        }
+        if spoken == Spoken::Chat && self.ask.as_ref().is_some_and(|ask| ask.is_stream) {
+            members.insert("stream_options".to_owned(), json!({"include_usage": true}));
+        }
+        Ok(Value::Object(members))
     }
 }
 
-/// The provider's word for an effort level; its scale has nothing below `low`.
-const fn provider_effort(effort: Effort) -> &'static str {
-    match effort {
-        Effort::Minimal | Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-        Effort::Max => "max",
+fn neutral(wire: Wire, members: &Map<String, Value>) -> Result<Ask, Problem> {
+    wire.read_ask(&Value::Object(members.clone())).map_err(|error| match error {
+        Error::Malformed { .. } => invalid(&format!("{error}.")),
+        Error::Unsupported(_) => Problem::new(
+            Code::Unsupported,
+            format!("{error}. Remove it, or use a model of another provider."),
+        ),
+    })
+}
+
+/// Leaves out what only works with features that are not switched on here: further members of tools, and instructions
+/// in the middle of the conversation, which become the user's.
+fn adapt(members: &mut Map<String, Value>) {
+    for tool in members.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(tool) = tool.as_object_mut() {
+            tool.retain(|name, _| TOOL.contains(&name.as_str()));
+        }
+    }
+    for message in members.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+        if message["role"] == "system" {
+            message["role"] = "user".into();
+        }
     }
 }
 
@@ -163,9 +276,15 @@ fn refused(what: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use checkfu_shared::agent::Effort;
 
     fn of(body: &Value) -> Result<Value, Problem> {
-        Given::read(&serde_json::to_vec(body).unwrap()).map(|given| given.body("pinned", None))
+        let given = Given::read(Wire::Messages, &serde_json::to_vec(body).unwrap())?;
+        given.body(Spoken::Messages, &target(None))
+    }
+
+    fn target(effort: Option<Effort>) -> Target<'static> {
+        Target { model: "pinned", effort, limit_member: "max_tokens" }
     }
 
     #[test]
@@ -179,7 +298,9 @@ mod tests {
             rebuilt,
             json!({"model": "pinned", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "stream": true})
         );
-        let given = Given::read(br#"{"model": "m", "max_tokens": 1, "messages": [], "top_k": 3}"#).unwrap();
+        let given =
+            Given::read(Wire::Messages, br#"{"model": "m", "max_tokens": 1, "messages": [], "top_k": 3}"#)
+                .unwrap();
         assert_eq!(given.dropped(), ["top_k"]);
     }
 
@@ -232,8 +353,8 @@ mod tests {
 
     #[test]
     fn a_malformed_body_is_refused_with_what_is_wrong() {
-        assert_eq!(Given::read(b"[]").unwrap_err().code, Code::InvalidJson);
-        assert_eq!(Given::read(b"{\"a\"").unwrap_err().code, Code::InvalidJson);
+        assert_eq!(Given::read(Wire::Messages, b"[]").unwrap_err().code, Code::InvalidJson);
+        assert_eq!(Given::read(Wire::Messages, b"{\"a\"").unwrap_err().code, Code::InvalidJson);
         for body in [
             json!({"messages": []}),
             json!({"messages": [], "max_tokens": 0}),
@@ -255,8 +376,8 @@ mod tests {
             (Effort::High, "high"),
             (Effort::Max, "max"),
         ] {
-            let given = Given::read(br#"{"max_tokens": 1, "messages": []}"#).unwrap();
-            let body = given.body("pinned", Some(level));
+            let given = Given::read(Wire::Messages, br#"{"max_tokens": 1, "messages": []}"#).unwrap();
+            let body = given.body(Spoken::Messages, &target(Some(level))).unwrap();
             assert_eq!(body["output_config"], json!({"effort": want}));
         }
     }

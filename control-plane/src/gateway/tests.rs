@@ -3,7 +3,9 @@
 mod budgets;
 mod routing;
 
+use super::provider::{Address, Kind, Waits};
 use super::*;
+use crate::dial::Reach;
 use crate::{
     config::Config,
     engine::{Caller, Engine, NewPairing, NewSession},
@@ -23,7 +25,7 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use checkfu_shared::event::ModelUsage;
 use checkfu_shared::{
-    agent::{Agent, Kind, Model},
+    agent::{self, Agent, Model},
     content::Block,
     environment::{Limits, Network, Packages, Profile, Spec},
     event::{Body as EventBody, Cause, CauseKind},
@@ -86,31 +88,47 @@ async fn provide(Shared(provided): Shared<Provided>, headers: HeaderMap, body: B
 }
 
 /// A whole server with one live claim, and a scripted provider behind it.
-struct Bench {
-    plane: Plane,
+pub(super) struct Bench {
+    pub(super) plane: Plane,
     clock: Arc<ManualClock>,
-    router: Router,
+    pub(super) router: Router,
     provided: Provided,
     runner: Caller,
     claim: Claim,
-    token: String,
+    pub(super) token: String,
     _dir: tempfile::TempDir,
 }
 
 impl Bench {
     async fn new(answering: Answering) -> Self {
         let provided = Provided { answering, asked: Arc::default() };
+        let provider = Router::new().route("/v1/messages", post(provide)).with_state(provided.clone());
+        Self::of(Kind::Anthropic, provider, provided).await
+    }
+
+    /// A server whose models go to `provider`, which is of this kind.
+    pub(super) async fn with(kind: Kind, provider: Router) -> Self {
+        let provided = Provided { answering: Answering::Stream, asked: Arc::default() };
+        Self::of(kind, provider, provided).await
+    }
+
+    async fn of(kind: Kind, provider: Router, provided: Provided) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let provider = Router::new().route("/v1/messages", post(provide)).with_state(provided.clone());
         tokio::spawn(async move { axum::serve(listener, provider).await });
 
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path());
-        config.model_base_url = url;
+        config.model_base_url = url.clone();
         config.model_key = Some(Secret::new(KEY));
         let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_700_000_000_000)));
-        let plane = serve::open(config, clock.clone(), CancellationToken::new()).await.unwrap();
+        let mut plane = serve::open(config, clock.clone(), CancellationToken::new()).await.unwrap();
+        if kind == Kind::OpenaiCompatible {
+            let key = Some(Secret::new(KEY));
+            let address = Address { kind, base_url: &url, key, reach: Reach::Private };
+            let built_in = Provider::new(address, Waits::default()).unwrap();
+            plane.gateway = Gateway::new(Some(built_in));
+        }
         let runner = paired(&plane.engine).await;
         let claim = claimed(&plane.engine, runner).await;
         let renewed = plane.engine.renew(runner, claim.id, Renew { epoch: claim.epoch }).await.unwrap();
@@ -121,7 +139,12 @@ impl Bench {
     }
 
     async fn ask(&self, token: &str, body: &Value) -> Response {
-        let request = Request::post(format!("{BASE_PATH}/v1/messages"))
+        self.ask_at("/v1/messages", token, body).await
+    }
+
+    /// Asks at a path of the gateway.
+    pub(super) async fn ask_at(&self, path: &str, token: &str, body: &Value) -> Response {
+        let request = Request::post(format!("{BASE_PATH}{path}"))
             .header("x-api-key", token)
             .header("anthropic-beta", "never-pass-this")
             .body(Body::from(body.to_string()))
@@ -134,7 +157,7 @@ impl Bench {
     }
 
     /// What stands on record of the model request that `response` names.
-    async fn recorded(&self, response_id: String) -> Option<ModelUsage> {
+    pub(super) async fn recorded(&self, response_id: String) -> Option<ModelUsage> {
         let read = move |conn: &rusqlite::Connection| {
             let mut rows = conn.prepare("select usage from model_usage where request_id = ?1")?;
             let found = rows.query_map([response_id], |row| row.get::<_, String>(0))?.next().transpose()?;
@@ -187,7 +210,7 @@ async fn paired(engine: &Engine) -> Caller {
 fn agent() -> Agent {
     Agent {
         id: AgentId::mint(),
-        kind: Kind::Agent,
+        kind: agent::Kind::Agent,
         version: 1,
         name: "a".into(),
         description: None,
@@ -238,11 +261,11 @@ async fn claimed(engine: &Engine, runner: Caller) -> Claim {
     engine.claim(runner, request).await.unwrap().claim.unwrap()
 }
 
-fn request_id(response: &Response) -> String {
+pub(super) fn request_id(response: &Response) -> String {
     response.headers()[MODEL_REQUEST_ID].to_str().unwrap().to_owned()
 }
 
-async fn text(response: Response) -> String {
+pub(super) async fn text(response: Response) -> String {
     let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     String::from_utf8(bytes.to_vec()).unwrap()
 }

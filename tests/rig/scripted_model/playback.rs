@@ -30,21 +30,24 @@ pub(super) enum Beat {
 }
 
 /// The beats of a streamed reply.
-pub(super) fn streamed(frames: &[Frame], pace: Duration, fault: Option<&Fault>) -> Vec<Beat> {
+pub(super) fn streamed(
+    frames: &[Frame],
+    pace: Duration,
+    fault: Option<&Fault>,
+    error: impl Fn(&str) -> Frame,
+) -> Vec<Beat> {
     let (keep, ending) = match fault {
         Some(Fault::Cut { after_deltas }) => (*after_deltas, Some(Beat::Cut)),
         Some(Fault::Hang { after_deltas }) => (*after_deltas, Some(Beat::Hang)),
         Some(Fault::StreamError { kind, after_deltas }) => {
-            let frame = Frame::error(kind, "the script ends this stream with an error");
-            (*after_deltas, Some(Beat::Send(frame.encode().into())))
+            (*after_deltas, Some(Beat::Send(error(kind).encode().into())))
         }
         Some(Fault::Status { .. }) | None => (usize::MAX, None),
     };
     let mut beats = Vec::new();
     let mut deltas = 0;
     for frame in frames {
-        let is_end = matches!(frame.name, "message_delta" | "message_stop");
-        if ending.is_some() && (is_end || (frame.is_delta() && deltas >= keep)) {
+        if ending.is_some() && (frame.is_end() || (frame.is_delta() && deltas >= keep)) {
             break;
         }
         if frame.is_delta() {
@@ -147,6 +150,10 @@ mod tests {
             "content": [{"type": "text", "text": "a text that is long enough to be streamed in several pieces"}],
             "stop_reason": "end_turn", "usage": {"output_tokens": 3},
         }))
+    }
+
+    fn streamed(frames: &[Frame], pace: Duration, fault: Option<&Fault>) -> Vec<Beat> {
+        super::streamed(frames, pace, fault, |kind| Frame::error(kind, "an error"))
     }
 
     fn sent(beats: &[Beat]) -> String {

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Settings;
+use super::chat;
 use super::playback::{self, Holds};
 use super::record::{Outcome, Record};
 use super::request::{Block, Message, Refusal, Request};
@@ -90,6 +91,7 @@ impl Shared {
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/messages", post(create_message))
+        .route("/v1/chat/completions", post(create_completion))
         .route("/v1/messages/count_tokens", post(count_tokens))
         .route("/_rig/requests", get(list_requests))
         .route("/_rig/refusals", get(list_refusals))
@@ -113,7 +115,7 @@ async fn release(State(shared): State<Arc<Shared>>, Path(name): Path<String>) ->
 }
 
 async fn unknown_path() -> Response {
-    error_response(404, "not_found_error", "Not found", None)
+    error_response(Wire::Messages, 404, "not_found_error", "Not found", None)
 }
 
 async fn count_tokens(
@@ -124,8 +126,15 @@ async fn count_tokens(
     match admit(&shared, &headers, body) {
         // Counting needs no `max_tokens`, so the full shape check does not apply.
         Ok((body, _)) => Json(json!({ "input_tokens": count_input_tokens(&body) })).into_response(),
-        Err(refusal) => refuse(&shared, &headers, Value::Null, 0, &refusal),
+        Err(refusal) => refuse(&shared, Wire::Messages, &headers, Value::Null, 0, &refusal),
     }
+}
+
+/// The two wires that are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wire {
+    Messages,
+    Chat,
 }
 
 async fn create_message(
@@ -133,27 +142,62 @@ async fn create_message(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let (body, bytes) = match admit(&shared, &headers, body) {
+    let admitted = admit(&shared, &headers, body);
+    answer(&shared, Wire::Messages, &headers, admitted).await
+}
+
+async fn create_completion(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let admitted = admit_bearer(&shared, &headers, body);
+    answer(&shared, Wire::Chat, &headers, admitted).await
+}
+
+async fn answer(
+    shared: &Shared,
+    wire: Wire,
+    headers: &HeaderMap,
+    admitted: Result<(Value, usize), Refusal>,
+) -> Response {
+    let (body, bytes) = match admitted {
         Ok(admitted) => admitted,
-        Err(refusal) => return refuse(&shared, &headers, Value::Null, 0, &refusal),
+        Err(refusal) => return refuse(shared, wire, headers, Value::Null, 0, &refusal),
     };
-    let (reply, fault, message, is_streamed) = match prepare(&shared, &body) {
+    let Prepared { reply, fault, message, form } = match prepare(shared, wire, &body) {
         Ok(prepared) => prepared,
-        Err(refusal) => return refuse(&shared, &headers, body, bytes, &refusal),
+        Err(refusal) => return refuse(shared, wire, headers, body, bytes, &refusal),
     };
     let outcome = match &fault {
         None => Outcome::Replied,
         Some(fault) => Outcome::Faulted { fault: format!("{fault:?}") },
     };
-    shared.record.add(body, bytes, betas(&headers), outcome);
+    shared.record.add(body, bytes, betas(headers), outcome);
     if let Some(name) = &reply.hold {
         shared.holds.pass(name).await;
     }
     if let Some(Fault::Status { status, retry_after_seconds }) = fault {
         let (kind, text) = status_error(status);
-        return error_response(status, kind, text, retry_after_seconds);
+        return error_response(wire, status, kind, text, retry_after_seconds);
     }
-    play(&shared, &reply, fault.as_ref(), &message, is_streamed).await
+    play(shared, &reply, fault.as_ref(), &message, form).await
+}
+
+/// How a reply is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Whole(Wire),
+    Messages,
+    Chat { wants_usage: bool },
+}
+
+/// What a request gets.
+struct Prepared {
+    reply: Reply,
+    fault: Option<Fault>,
+    message: Value,
+    form: Form,
 }
 
 async fn play(
@@ -161,14 +205,23 @@ async fn play(
     reply: &Reply,
     fault: Option<&Fault>,
     message: &Value,
-    is_streamed: bool,
+    form: Form,
 ) -> Response {
-    let (content_type, beats) = if is_streamed {
-        let frames = sse::frames(message);
-        ("text/event-stream; charset=utf-8", playback::streamed(&frames, reply.delay_per_delta, fault))
-    } else {
-        ("application/json", playback::whole(&message.to_string(), fault))
+    const WORDS: &str = "the script ends this stream with an error";
+    let pace = reply.delay_per_delta;
+    let beats = match form {
+        Form::Messages => {
+            playback::streamed(&sse::frames(message), pace, fault, |kind| sse::Frame::error(kind, WORDS))
+        }
+        Form::Chat { wants_usage } => {
+            let error = |kind: &str| sse::Frame { name: "end", data: chat::error(200, kind, WORDS) };
+            playback::streamed(&chat::frames::frames(message, wants_usage), pace, fault, error)
+        }
+        Form::Whole(Wire::Messages) => playback::whole(&message.to_string(), fault),
+        Form::Whole(Wire::Chat) => playback::whole(&chat::frames::whole(message).to_string(), fault),
     };
+    let is_streamed = !matches!(form, Form::Whole(_));
+    let content_type = if is_streamed { "text/event-stream; charset=utf-8" } else { "application/json" };
     if !is_streamed && !reply.delay_per_delta.is_zero() {
         tokio::time::sleep(reply.delay_per_delta).await;
     }
@@ -201,7 +254,30 @@ fn admit(
     if header("anthropic-version") != Some("2023-06-01") {
         return Err(Refusal::invalid("anthropic-version: header is required and must be a known version"));
     }
-    if !header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
+    read_json(headers, body)
+}
+
+/// The same for the wire whose key comes as a bearer.
+fn admit_bearer(
+    shared: &Shared,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(Value, usize), Refusal> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = bearer.and_then(|text| text.strip_prefix("Bearer ")).filter(|key| !key.is_empty());
+    let unauthorised =
+        |message: &str| Refusal { status: 401, kind: "authentication_error", message: message.to_owned() };
+    let key = key.ok_or_else(|| unauthorised("You didn't provide an API key."))?;
+    if shared.key.as_deref().is_some_and(|expected| expected != key) {
+        let tail: String = key.chars().rev().take(4).collect::<Vec<_>>().into_iter().rev().collect();
+        return Err(unauthorised(&format!("Incorrect API key provided: sk-****{tail}.")));
+    }
+    read_json(headers, body)
+}
+
+fn read_json(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<(Value, usize), Refusal> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.starts_with("application/json")) {
         return Err(Refusal::invalid("content-type: must be application/json"));
     }
     let body = body.map_err(|_| Refusal {
@@ -214,9 +290,19 @@ fn admit(
     Ok((value, body.len()))
 }
 
-fn prepare(shared: &Shared, body: &Value) -> Result<(Reply, Option<Fault>, Value, bool), Refusal> {
-    let request = Request::read(body)?;
-    rules::check(&request)?;
+fn prepare(shared: &Shared, wire: Wire, body: &Value) -> Result<Prepared, Refusal> {
+    let (request, form) = match wire {
+        Wire::Messages => {
+            let request = Request::read(body)?;
+            rules::check(&request)?;
+            (request, Form::Messages)
+        }
+        Wire::Chat => {
+            let (request, wishes) = chat::read(body)?;
+            (request, Form::Chat { wants_usage: wishes.wants_usage })
+        }
+    };
+    let form = if request.stream { form } else { Form::Whole(wire) };
     let tokens = count_input_tokens(body);
     if tokens > shared.context_window_tokens {
         let limit = shared.context_window_tokens;
@@ -229,7 +315,7 @@ fn prepare(shared: &Shared, body: &Value) -> Result<(Reply, Option<Fault>, Value
     check_expectations(&reply, &request)?;
     let fault = shared.next_fault(fingerprint(body), &reply.faults);
     let message = message_object(shared, &reply, &request, tokens);
-    Ok((reply, fault, message, request.stream))
+    Ok(Prepared { reply, fault, message, form })
 }
 
 fn check_expectations(reply: &Reply, request: &Request<'_>) -> Result<(), Refusal> {
@@ -338,10 +424,17 @@ fn betas(headers: &HeaderMap) -> String {
     headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-fn refuse(shared: &Shared, headers: &HeaderMap, body: Value, bytes: usize, refusal: &Refusal) -> Response {
+fn refuse(
+    shared: &Shared,
+    wire: Wire,
+    headers: &HeaderMap,
+    body: Value,
+    bytes: usize,
+    refusal: &Refusal,
+) -> Response {
     let outcome = Outcome::Refused { sentence: refusal.to_string() };
     shared.record.add(body, bytes, betas(headers), outcome);
-    error_response(refusal.status, refusal.kind, &refusal.message, None)
+    error_response(wire, refusal.status, refusal.kind, &refusal.message, None)
 }
 
 fn status_error(status: u16) -> (&'static str, &'static str) {
@@ -359,9 +452,19 @@ fn status_error(status: u16) -> (&'static str, &'static str) {
     }
 }
 
-fn error_response(status: u16, kind: &str, message: &str, retry_after_seconds: Option<u64>) -> Response {
-    let body =
-        json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"});
+fn error_response(
+    wire: Wire,
+    status: u16,
+    kind: &str,
+    message: &str,
+    retry_after_seconds: Option<u64>,
+) -> Response {
+    let body = match wire {
+        Wire::Messages => {
+            json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
+        }
+        Wire::Chat => chat::error(status, kind, message),
+    };
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -1,9 +1,10 @@
-//! Turns an assistant message into the frames of the streamed wire, in the order the real service sends them.
+//! Turns an assistant message into the frames of the streamed Messages wire, in the order the real service sends them.
 //! Pure; timing and faults are laid over the frames by `playback`.
 
 use serde_json::{Value, json};
 
-/// One server-sent event.
+/// One server-sent event. Those of the Chat wire have no name on the wire; theirs says what they are: `chunk`, `delta`, or
+/// `end`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frame {
     pub(super) name: &'static str,
@@ -23,12 +24,21 @@ impl Frame {
 
     /// Whether this frame carries a piece of content.
     pub(super) fn is_delta(&self) -> bool {
-        self.name == "content_block_delta"
+        matches!(self.name, "content_block_delta" | "delta")
+    }
+
+    /// Whether this frame belongs to the end of the reply.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self.name, "message_delta" | "message_stop" | "end")
     }
 
     /// The bytes on the wire.
     pub(super) fn encode(&self) -> String {
-        format!("event: {}\ndata: {}\n\n", self.name, self.data)
+        match (self.name, self.data.as_str()) {
+            (_, Some(words)) => format!("data: {words}\n\n"),
+            ("chunk" | "delta" | "end", None) => format!("data: {}\n\n", self.data),
+            (name, None) => format!("event: {name}\ndata: {}\n\n", self.data),
+        }
     }
 }
 
@@ -105,7 +115,7 @@ fn block_frames(index: usize, block: &Value) -> Vec<Frame> {
     frames
 }
 
-fn pieces(text: &str, chars: usize) -> impl Iterator<Item = String> {
+pub(super) fn pieces(text: &str, chars: usize) -> impl Iterator<Item = String> {
     let letters: Vec<char> = text.chars().collect();
     let cut: Vec<String> = letters.chunks(chars).map(|piece| piece.iter().collect()).collect();
     cut.into_iter()

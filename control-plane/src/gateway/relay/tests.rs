@@ -1,6 +1,12 @@
 //! The relay against a real HTTP provider: streams, cuts and refusals.
 
-use super::*;
+use super::{
+    super::{
+        provider,
+        wire::{Wire, reply::Label},
+    },
+    *,
+};
 use axum::{Router, body::Body, routing::post};
 use checkfu_shared::event::ModelUsage;
 use futures_util::StreamExt;
@@ -49,11 +55,15 @@ async fn reply(then: Then) -> reqwest::Response {
 }
 
 fn source(rest: reqwest::Response, waits: Waits) -> Source {
-    Source { kind: Kind::Anthropic, first: None, rest, waits }
+    Source { first: None, rest, waits }
 }
 
 fn waits() -> Waits {
     Waits { head: Duration::from_secs(60), piece: Duration::from_secs(60) }
+}
+
+fn way() -> Way {
+    Way::new(provider::Kind::Anthropic, Wire::Messages, true, Label::default())
 }
 
 type Records = Arc<Mutex<Vec<ModelUsage>>>;
@@ -90,7 +100,7 @@ const COUNTED: ModelUsage = ModelUsage {
 async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
     let (sender, pieces) = channel();
     let (records, record) = recorder(true);
-    let relayed = relay(source(reply(Then::Stop).await, waits()), sender, pending(), record);
+    let relayed = relay(source(reply(Then::Stop).await, waits()), way(), sender, pending(), record);
     let (ended, got) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, got), (Ended::Whole, (format!("{START}{STOP}"), Ok(()))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -99,8 +109,9 @@ async fn a_whole_reply_arrives_unchanged_and_is_counted_once() {
 #[tokio::test]
 async fn the_count_is_on_record_before_the_reader_sees_the_end() {
     let (sender, pieces) = channel();
-    let relayed =
-        relay(source(reply(Then::Stop).await, waits()), sender, pending(), |_| std::future::ready(false));
+    let relayed = relay(source(reply(Then::Stop).await, waits()), way(), sender, pending(), |_| {
+        std::future::ready(false)
+    });
     let (ended, (text, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Unrecorded, Err(Cut)));
     assert!(!text.contains("message_stop"), "{text}");
@@ -123,7 +134,7 @@ async fn a_fenced_claim_cuts_the_reply_and_what_was_used_is_counted() {
         fence.send(()).unwrap();
     };
     let fenced = async { drop(fenced.await) };
-    let relayed = relay(source(reply(Then::Hang).await, waits()), sender, fenced, record);
+    let relayed = relay(source(reply(Then::Hang).await, waits()), way(), sender, fenced, record);
     let (ended, last, ()) = tokio::join!(relayed, reader, fencing);
     assert_eq!((ended, last), (Ended::Fenced, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
@@ -139,9 +150,11 @@ async fn a_provider_that_breaks_off_never_looks_like_an_end() {
         let mut body = std::pin::pin!(body(pieces));
         assert_eq!(body.next().await, Some(Ok(Bytes::from(START))));
         seen.notify_one();
+        let last = body.next().await.unwrap().unwrap();
+        assert!(last.starts_with(b"event: error\n"), "{last:?}");
         body.next().await
     };
-    let (ended, last) = tokio::join!(relay(source(reply, waits()), sender, pending(), record), reader);
+    let (ended, last) = tokio::join!(relay(source(reply, waits()), way(), sender, pending(), record), reader);
     assert_eq!((ended, last), (Ended::Broken, Some(Err(Cut))));
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
 }
@@ -151,7 +164,7 @@ async fn a_silent_provider_is_given_up() {
     let (sender, pieces) = channel();
     let (_, record) = recorder(true);
     let waits = Waits { piece: Duration::from_millis(50), ..waits() };
-    let relayed = relay(source(reply(Then::Hang).await, waits), sender, pending(), record);
+    let relayed = relay(source(reply(Then::Hang).await, waits), way(), sender, pending(), record);
     let (ended, (_, end)) = tokio::join!(relayed, read(pieces));
     assert_eq!((ended, end), (Ended::Stalled, Err(Cut)));
 }
@@ -164,7 +177,7 @@ async fn a_reader_that_goes_away_ends_the_relay_and_is_billed() {
         let mut body = Box::pin(body(pieces));
         assert!(body.next().await.unwrap().is_ok());
     };
-    let relayed = relay(source(reply(Then::Hang).await, waits()), sender, pending(), record);
+    let relayed = relay(source(reply(Then::Hang).await, waits()), way(), sender, pending(), record);
     let (ended, ()) = tokio::join!(relayed, reader);
     assert_eq!(ended, Ended::ReaderGone);
     assert_eq!(*records.lock().unwrap(), [COUNTED]);
