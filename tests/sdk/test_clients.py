@@ -12,13 +12,18 @@ from stand_in import StandIn
 CLAUDE = os.environ.get("CHECKFU_TEST_CLAUDE")
 
 
-@pytest.fixture
-def capability(tmp_path):
-    """A control plane whose one session is held by a stand-in; gives where and with what the model may be asked."""
+@pytest.fixture(params=["anthropic", "openai_compatible"])
+def capability(request, tmp_path):
+    """A control plane whose one session is held by a stand-in, and whose model is of a provider of this kind; gives where
+    and with what the model may be asked."""
     plane = Installation(tmp_path, with_runner=False)
     stand_in = StandIn(plane)
     try:
-        agent = plane.own("POST", "/v1/agents", {"name": "a", "model": "scripted-1"})["id"]
+        base_url = plane.model_url + ("/v1" if request.param == "openai_compatible" else "")
+        provider = plane.own("POST", "/v1/providers", {"name": "p", "kind": request.param, "base_url": base_url,
+                                                       "key": "provider-key", "allow_private": True})["id"]
+        plane.own("POST", "/v1/model-routes", {"name": "routed", "candidates": [{"provider_id": provider, "model": "m"}]})
+        agent = plane.own("POST", "/v1/agents", {"name": "a", "model": "routed"})["id"]
         environment = plane.own("POST", "/v1/environments", {"name": "e", "config": {"type": "self_hosted"}})["id"]
         first = {"type": "user.message", "content": [{"type": "text", "text": "hi"}]}
         plane.own("POST", "/v1/sessions", {"agent": agent, "environment_id": environment, "initial_events": [first]})
@@ -53,5 +58,5 @@ def test_claude_code_completes_a_turn_with_a_tool(capability, tmp_path):
     assert said["result"] == "It is written."
     assert pathlib.Path(work / "made.txt").read_text() == "from-claude\n"
     assert plane.refusals() == []
-    # The capability died with the claim's control plane; the provider's key was never anywhere near the client.
+    # The provider's key was never anywhere near the client.
     assert "provider-key" not in ran.stdout + ran.stderr
