@@ -1,6 +1,7 @@
 //! Claims: asked for only with a free slot, held beside their lease, found again after a restart.
 //! [`Held`] is what a session executor is given.
 
+pub(crate) mod admission;
 pub(crate) mod directives;
 pub mod hold;
 pub mod lease;

@@ -3,26 +3,36 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
 
 mod collect;
+mod configuration;
+mod doctor;
 mod exit;
+mod given;
+mod once;
 mod pair;
 mod run;
 mod show;
+mod unpair;
 
 use checkfu_runner::{
     config,
+    control::{self, Answer, Ask},
     state::{self, State},
 };
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use exit::{Exit, Failure};
-use std::{num::NonZeroU32, path::PathBuf, process::ExitCode};
+use given::Given;
+use std::{path::PathBuf, process::ExitCode};
 
 /// Runs agent sessions in Docker for a Checkfu control plane. It opens no port.
 #[derive(Debug, Parser)]
 #[command(name = "checkfu-runner", version, after_help = exit::HELP)]
 pub(crate) struct Arguments {
+    /// The configuration file [default: the user's runner.toml, else /etc/checkfu/runner.toml]
+    #[arg(long, global = true, value_name = "FILE", env = "CHECKFU_RUNNER_CONFIG")]
+    config: Option<PathBuf>,
     /// Where this runner keeps its identity and spools.
-    #[arg(long, global = true, value_name = "DIR", env = "CHECKFU_RUNNER_STATE_DIR")]
-    state_dir: Option<PathBuf>,
+    #[arg(long, global = true, value_name = "DIR")]
+    state_dir: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -32,15 +42,42 @@ enum Command {
     /// Redeem a pairing code, read from standard input or a file.
     Pair(Pair),
     /// Take work until told to stop.
-    Run(Run),
+    Run {
+        #[command(flatten)]
+        once: once::Once,
+        #[command(flatten)]
+        given: Given,
+    },
+    /// Show the settings and where each comes from.
+    #[command(subcommand)]
+    Config(Configuration),
     /// Show what the daemon of this state directory does.
     Status(Status),
-    /// Remove sandboxes that no session of this runner holds. Their files are lost; stop the daemon first.
+    /// Take no more work, also after a restart; what runs goes on.
+    Drain,
+    /// Take work again.
+    Undrain,
+    /// Remove sandboxes that no session of this runner holds. Their files are lost.
     Gc(Gc),
-    /// Forget this runner's identity. Revoke it at the control plane as well.
-    Unpair,
+    /// Have the control plane revoke this runner, and leave nothing of it here. Stop the daemon first.
+    Unpair(Unpair),
+    /// Look at everything a runner depends on and say what to do.
+    Doctor {
+        #[command(flatten)]
+        doctor: doctor::Examination,
+        #[command(flatten)]
+        given: Given,
+    },
+    /// Say where the daemon's log is.
+    Logs,
     /// Print the version.
     Version,
+    /// Write the manual pages into a directory.
+    #[command(hide = true)]
+    Manual {
+        /// Where to.
+        directory: PathBuf,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -62,43 +99,23 @@ struct Pair {
     /// Read the code from this file instead of standard input.
     #[arg(long, value_name = "FILE")]
     code_file: Option<PathBuf>,
-    /// A certificate authority to trust besides the public ones.
-    #[arg(long, value_name = "FILE", env = "CHECKFU_RUNNER_CA")]
+    /// A certificate authority to trust besides the public ones; give it to `run` as well.
+    #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-struct Run {
-    /// How many sessions run at once, at most what the pairing allows.
-    #[arg(long, value_name = "N", env = "CHECKFU_RUNNER_MAX_SESSIONS")]
-    max_sessions: Option<NonZeroU32>,
-    /// The static checkfu-toolbox that runs inside sandboxes.
-    #[arg(long, value_name = "FILE", env = "CHECKFU_RUNNER_TOOLBOX")]
-    toolbox: Option<PathBuf>,
-    /// The image for environments that name none.
-    #[arg(long, value_name = "REF", env = "CHECKFU_RUNNER_IMAGE")]
-    image: Option<String>,
-    /// Another OCI runtime that Docker knows, such as runsc.
-    #[arg(long, value_name = "NAME", env = "CHECKFU_RUNNER_RUNTIME")]
-    runtime: Option<String>,
-    /// Run sandboxes even where the host enforces no memory or process limits.
-    #[arg(long, env = "CHECKFU_RUNNER_ACCEPT_MISSING_LIMITS")]
-    accept_missing_limits: bool,
-    /// A private address that sandboxes may reach when their environment lists the host; may be repeated.
-    #[arg(long = "reach", value_name = "ADDRESS")]
-    reach: Vec<std::net::IpAddr>,
-    /// A certificate authority to trust besides the public ones.
-    #[arg(long, value_name = "FILE", env = "CHECKFU_RUNNER_CA")]
-    ca: Option<PathBuf>,
-    /// A label that environments may ask for; may be repeated.
-    #[arg(long = "label", value_name = "L")]
-    labels: Vec<String>,
-    /// Take no work while less than this is free on the disk of the state directory.
-    #[arg(long, value_name = "MIB", default_value_t = 512, env = "CHECKFU_RUNNER_MIN_FREE_MIB")]
-    min_free_mib: u64,
-    /// How long the first signal waits for running turns, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 240, env = "CHECKFU_RUNNER_DRAIN_SECONDS")]
-    drain_seconds: u64,
+#[derive(Debug, Subcommand)]
+enum Configuration {
+    /// Print every effective setting with its source.
+    Show {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        given: Given,
+    },
+    /// Print a file with every setting explained and commented out.
+    Example,
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +123,13 @@ struct Status {
     /// As JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Unpair {
+    /// Forget it here only, because the control plane is gone.
+    #[arg(long)]
+    local: bool,
 }
 
 #[derive(Debug, Args)]
@@ -127,17 +151,14 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
             clap_complete::generate(shell, &mut command, "checkfu-runner", &mut std::io::stdout());
             Ok(Exit::Success)
         }
-        command => {
-            let path = arguments.state_dir.unwrap_or_else(config::default_state_dir);
-            State::open(&path).map_err(Failure::from).and_then(|state| match command {
-                Command::Pair(pair) => pair::main(&state, pair),
-                Command::Run(run) => run::main(state, run),
-                Command::Status(status) => show::main(&state, &status),
-                Command::Gc(gc) => collect::main(&state, &gc),
-                Command::Unpair => unpair(&state),
-                Command::Version | Command::Completions { .. } => Ok(Exit::Success),
-            })
-        }
+        Command::Manual { directory } => clap_mangen::generate_to(Arguments::command(), &directory)
+            .map(|()| Exit::Success)
+            .map_err(|error| {
+                let message = format!("{} cannot be written to: {error}", directory.display());
+                Failure::new(Exit::Failure, message)
+            }),
+        Command::Logs => Ok(show::logs()),
+        command => with_settings(arguments.config.as_deref(), arguments.state_dir, command),
     };
     match outcome {
         Ok(exit) => exit.into(),
@@ -148,13 +169,73 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
     }
 }
 
-fn unpair(state: &State) -> Result<Exit, Failure> {
-    let _lock = lock(state)?;
-    state.remove(checkfu_runner::identity::FILE)?;
-    println!(
-        "This runner has forgotten its identity. Revoke it at the control plane too, if it still exists there."
-    );
-    Ok(Exit::Success)
+fn with_settings(
+    file: Option<&std::path::Path>,
+    state_dir: Option<String>,
+    command: Command,
+) -> Result<Exit, Failure> {
+    let given = match &command {
+        Command::Run { given, .. }
+        | Command::Config(Configuration::Show { given, .. })
+        | Command::Doctor { given, .. } => given.clone(),
+        _ => Given::default(),
+    };
+    if let Command::Config(Configuration::Example) = command {
+        print!("{}", config::keys::TABLE.example());
+        return Ok(Exit::Success);
+    }
+    let (settings, file) = given.settled(file, state_dir)?;
+    if let Command::Config(Configuration::Show { json, .. }) = command {
+        return Ok(configuration::show(&settings, file.as_deref(), json));
+    }
+    let path = settings.path("state_dir").unwrap_or_else(config::default_state_dir);
+    if let Command::Doctor { doctor, .. } = &command {
+        return doctor::main(&path, &settings, doctor);
+    }
+    if let Command::Run { once, .. } = &command
+        && let Some(wait) = once.wait()
+    {
+        return once::main(&settings, once, wait);
+    }
+    let state = State::open(&path)?;
+    match command {
+        Command::Pair(pair) => pair::main(&state, &settings, pair),
+        Command::Run { .. } => run::main(state, &settings, None),
+        Command::Status(status) => show::main(&state, &status),
+        Command::Gc(gc) => collect::main(&state, &settings, &gc),
+        Command::Drain => show::drain(&state, true),
+        Command::Undrain => show::drain(&state, false),
+        Command::Unpair(unpair) => unpair::main(&state, &settings, &unpair),
+        Command::Config(_)
+        | Command::Doctor { .. }
+        | Command::Version
+        | Command::Completions { .. }
+        | Command::Manual { .. }
+        | Command::Logs => Ok(Exit::Success),
+    }
+}
+
+/// Asks the running daemon; `None` when none listens.
+fn asked(state: &State, ask: &Ask) -> Result<Option<Answer>, Failure> {
+    control::ask(state, ask).map_err(|error| {
+        let message = format!("the running daemon does not answer: {error}; its log may tell why");
+        Failure::new(Exit::Failure, message)
+    })
+}
+
+fn unexpected(answer: &Answer) -> Failure {
+    match answer {
+        Answer::Refused { why } => Failure::new(Exit::Failure, why),
+        _ => Failure::new(Exit::Failure, "the running daemon is of another version; restart it"),
+    }
+}
+
+/// For commands that wait for a few answers.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failure, format!("the system gives no event queue: {error}")))
 }
 
 fn lock(state: &State) -> Result<state::Lock, Failure> {
@@ -173,6 +254,5 @@ mod tests {
             Arguments::try_parse_from(pair).is_err(),
             "arguments are visible to everybody on the machine"
         );
-        assert!(Arguments::try_parse_from(["checkfu-runner", "run", "--max-sessions", "0"]).is_err());
     }
 }

@@ -1,20 +1,37 @@
-//! Everything `run` can be told, settled once at start from flags and environment. Limits are non-zero by type.
+//! Everything the daemon can be told, settled once at start from flags, environment and file. Limits are non-zero by type.
 
-use crate::{sandbox, state::State};
+pub mod keys;
+
+use crate::{
+    mask::Masker,
+    sandbox,
+    settings::{self, Settings},
+    state::State,
+};
 use checkfu_shared::{id::RunnerId, time::SystemClock};
 use std::{
-    net::IpAddr,
+    fs,
+    io::{self, Read as _},
+    net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+/// Where administrators put the file.
+const SYSTEM_FILE: &str = "/etc/checkfu/runner.toml";
+/// How long a drain waits when nobody says.
+const DRAIN: Duration = Duration::from_secs(240);
+/// How much of the state directory's disk stays free when nobody says.
+const FREE_MIB: u32 = 512;
+/// The largest file that is read; a wrong path must not fill the memory.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How many sessions run at once when nobody says.
 const SESSIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
 
 /// What a start of the daemon goes by.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// How many sessions run at once; `None` leaves it to the pairing, else 4.
     pub max_sessions: Option<NonZeroU32>,
@@ -34,6 +51,72 @@ pub struct Config {
     pub labels: Vec<String>,
     /// How long a drain waits for running turns.
     pub drain: Duration,
+    /// Take no work while less than this is free on the state directory's disk, in MiB.
+    pub min_free_mib: u32,
+    /// Where health and metrics are answered.
+    pub metrics: Option<SocketAddr>,
+    /// Secrets that must not leave this host, one a line.
+    pub mask_file: Option<PathBuf>,
+    /// What must not leave this host, once it was read.
+    pub mask: Masker,
+    /// Take exactly one claim, wait for it no longer than this, and stop.
+    pub once: Option<Duration>,
+    /// Whether log lines are JSON.
+    pub json_log: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::from(&Settings::default())
+    }
+}
+
+impl From<&Settings> for Config {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            max_sessions: settings.parsed("max_sessions"),
+            toolbox: settings.path("toolbox"),
+            image: settings.text("image"),
+            runtime: settings.text("runtime"),
+            accept_missing_limits: settings.is_on("accept_missing_limits"),
+            reach: settings.texts("reach").iter().filter_map(|text| text.parse().ok()).collect(),
+            ca: settings.path("ca"),
+            labels: settings.texts("labels"),
+            drain: settings.seconds("drain_seconds").unwrap_or(DRAIN),
+            min_free_mib: settings.parsed("min_free_mib").unwrap_or(FREE_MIB),
+            metrics: settings.parsed("metrics"),
+            mask_file: settings.path("mask_file").or_else(|| credential("mask")),
+            mask: Masker::default(),
+            once: None,
+            json_log: settings.text("log_format").as_deref() == Some("json"),
+        }
+    }
+}
+
+/// The configuration file with its path: the named one, else the user's, else the system's; `None` when there is none.
+///
+/// # Errors
+/// [`settings::Error::Unreadable`] when it is there, or was named, and cannot be read.
+pub fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, settings::Error> {
+    let own = directories::ProjectDirs::from("", "", "checkfu-runner")
+        .map(|dirs| dirs.config_dir().join("runner.toml"));
+    let candidates = match named {
+        Some(path) => vec![path.to_owned()],
+        None => own.into_iter().chain([SYSTEM_FILE.into()]).collect(),
+    };
+    for path in candidates {
+        let mut text = String::new();
+        let read = fs::File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+        match read {
+            Ok(_) => return Ok(Some((path, text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {}
+            Err(error) => {
+                let path = path.display().to_string();
+                return Err(settings::Error::Unreadable { path, why: error.to_string() });
+            }
+        }
+    }
+    Ok(None)
 }
 
 impl Config {
@@ -61,12 +144,18 @@ impl Config {
     /// What the sandbox side has to know of this runner.
     #[must_use]
     pub fn sandbox(&self, state: &State, runner: RunnerId) -> sandbox::Config {
+        self.sandbox_at(&state.join("sandbox"), runner)
+    }
+
+    /// The same, with the directory of the sandboxes' sockets named.
+    #[must_use]
+    pub fn sandbox_at(&self, directory: &Path, runner: RunnerId) -> sandbox::Config {
         sandbox::Config {
             socket: None,
             instance: runner.to_string(),
             // Docker takes no relative path for what it mounts.
             toolbox: absolute(self.toolbox()),
-            state_dir: absolute(state.join("sandbox")),
+            state_dir: absolute(directory.to_owned()),
             default_image: self.image.clone().unwrap_or_else(|| sandbox::DEFAULT_IMAGE.to_owned()),
             runtime: self.runtime.clone(),
             accept_missing_limits: self.accept_missing_limits,
@@ -85,6 +174,12 @@ impl Config {
             beside.filter(|path| path.is_file()).unwrap_or(packaged)
         })
     }
+}
+
+/// What systemd hands over under this name, when it does.
+fn credential(name: &str) -> Option<PathBuf> {
+    let directory = std::env::var_os("CREDENTIALS_DIRECTORY")?;
+    Some(Path::new(&directory).join(name)).filter(|path| path.is_file())
 }
 
 fn absolute(path: PathBuf) -> PathBuf {
@@ -115,6 +210,16 @@ mod tests {
     fn what_docker_mounts_is_named_by_an_absolute_path() {
         assert!(absolute("./checkfu-toolbox".into()).is_absolute());
         assert_eq!(absolute("/usr/lib/x".into()), Path::new("/usr/lib/x"));
+    }
+
+    #[test]
+    fn a_named_file_must_be_there_and_is_read_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runner.toml");
+        let error = read_file(Some(&path)).unwrap_err().to_string();
+        assert!(error.contains("runner.toml"), "{error}");
+        fs::write(&path, "max_sessions = 3\n").unwrap();
+        assert_eq!(read_file(Some(&path)).unwrap(), Some((path, "max_sessions = 3\n".to_owned())));
     }
 
     #[test]

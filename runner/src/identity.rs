@@ -72,6 +72,12 @@ impl Key {
         Some(Self { pair, document: Secret::new(text.trim()) })
     }
 
+    /// The key itself as it stands in the file, to be kept out of everything else.
+    #[must_use]
+    pub const fn document(&self) -> &Secret {
+        &self.document
+    }
+
     /// The public half in base64.
     #[must_use]
     pub fn public(&self) -> String {

@@ -27,6 +27,11 @@ pub(crate) fn boot_ms() -> u64 {
     seconds.saturating_mul(1_000).saturating_add(millis)
 }
 
+/// Whether this thread lives in simulated time, where the machine's own state has no say.
+pub(crate) fn is_simulated() -> bool {
+    SIMULATED.get().is_some()
+}
+
 /// Does work that blocks, such as on the disk, beside the runtime. Once polled it is done even when the caller goes away.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 
 mod deltas;
 mod frame;
+mod live;
 mod quota;
 mod sender;
 mod spool;
@@ -16,6 +17,7 @@ pub(crate) use spool::Spool;
 use crate::{
     claim::lease::{BootInstant, Loss, State},
     machine,
+    mask::Masker,
 };
 use checkfu_shared::{
     event::Body,
@@ -28,7 +30,7 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -95,6 +97,8 @@ pub struct Progress {
     pub acked: u64,
     /// Durable on this disk.
     pub next: u64,
+    /// The kind of the last event taken.
+    pub last: Option<&'static str>,
     /// Why nothing is taken at the moment.
     pub stall: Option<Stall>,
     /// Nothing is taken or sent any more.
@@ -115,6 +119,8 @@ struct Shared {
     deltas: mpsc::Sender<deltas::Delta>,
     /// Bytes of live text that were dropped and that no `stream.gap` tells of yet.
     unseen: AtomicU64,
+    mask: OnceLock<Arc<Masker>>,
+    live: Mutex<live::Live>,
 }
 
 /// The outbox of one claim. Clones share it.
@@ -144,8 +150,16 @@ impl Outbox {
         quota.count(unacked_bytes);
         let now = Instant::now();
         let since = (next > acked).then_some((now, now));
-        let progress =
-            Progress { acked, next, stall: None, sealed: None, urgent: next, unacked_bytes, since };
+        let progress = Progress {
+            acked,
+            next,
+            last: None,
+            stall: None,
+            sealed: None,
+            urgent: next,
+            unacked_bytes,
+            since,
+        };
         let (sender, receiver) = mpsc::channel(DELTAS_QUEUED);
         let shared = Arc::new(Shared {
             spool: Mutex::new(spool),
@@ -155,9 +169,16 @@ impl Outbox {
             lease,
             deltas: sender,
             unseen: AtomicU64::new(0),
+            mask: OnceLock::new(),
+            live: Mutex::default(),
         });
         let outbox = Self { shared };
         Ok((outbox.clone(), Backlog { outbox, deltas: receiver }))
+    }
+
+    /// Keeps these secrets out of events, on this disk and behind it. The first call counts.
+    pub(crate) fn mask_with(&self, mask: Arc<Masker>) {
+        let _ = self.shared.mask.set(mask);
     }
 
     /// Takes events in order; they are on this disk when it returns. Waits while the lease is frozen or the spool is full.
@@ -168,17 +189,19 @@ impl Outbox {
     /// # Errors
     /// [`Error`]; then none of the events was taken.
     pub async fn append(&self, events: Vec<Appended>) -> Result<u64, Error> {
+        let mask = self.shared.mask.get().map(Arc::as_ref);
         let mut lines = Vec::with_capacity(events.len() + 1);
         for event in self.gap().iter().chain(&events) {
-            lines.push(encode(event)?);
+            lines.push(encode(event, mask)?);
         }
+        let last = events.last().map(|event| event.body.kind());
         let urgent = events.iter().any(|event| is_urgent(&event.body));
         let lines = Arc::new(lines);
         loop {
             self.permitted().await?;
             let (outbox, lines) = (self.clone(), Arc::clone(&lines));
             // Not cancelled half way: the write ends even when the caller is gone.
-            let taken = machine::blocking(move || outbox.take(&lines, urgent)).await;
+            let taken = machine::blocking(move || outbox.take(&lines, urgent, last)).await;
             match taken.map_err(|error| Error::Spool(error.to_string()))? {
                 Taken::Upto(next) => {
                     self.stalled(None);
@@ -259,6 +282,13 @@ impl Outbox {
 
     /// Live text of a message that is still being made; best effort, never waits.
     pub fn deltas(&self, event_id: EventId, offset: u64, text: String) {
+        let (offset, text) = match self.shared.mask.get().filter(|mask| !mask.is_empty()) {
+            Some(mask) => lock(&self.shared.live).pass(mask, event_id, offset, &text),
+            None => (offset, text),
+        };
+        if text.is_empty() {
+            return;
+        }
         let bytes = text.len();
         let delta = deltas::Delta { event_id, offset, text, after: self.next_index() };
         // A full queue leaves a gap, behind which nothing more of this message is forwarded.
@@ -347,7 +377,7 @@ impl Outbox {
         });
     }
 
-    fn take(&self, lines: &[Vec<u8>], urgent: bool) -> Taken {
+    fn take(&self, lines: &[Vec<u8>], urgent: bool, last: Option<&'static str>) -> Taken {
         let mut spool = self.spool();
         let own = spool.unacked_bytes();
         let bytes: u64 = lines.iter().map(|line| (line.len() + frame::HEADER_BYTES) as u64).sum();
@@ -367,6 +397,7 @@ impl Outbox {
         // Published under the spool's lock, so that positions never go back.
         self.shared.progress.send_modify(|progress| {
             progress.next = next;
+            progress.last = last.or(progress.last);
             progress.unacked_bytes = spool.unacked_bytes();
             progress.since = Some((progress.since.map_or(now, |(oldest, _)| oldest), now));
             if urgent {
@@ -394,11 +425,14 @@ enum Taken {
     Failed(Error),
 }
 
-fn encode(event: &Appended) -> Result<Vec<u8>, Error> {
+fn encode(event: &Appended, mask: Option<&Masker>) -> Result<Vec<u8>, Error> {
     if !runner_may_append(&event.body) {
         return Err(Error::Forbidden { kind: Body::kind(&event.body) });
     }
-    let line = serde_json::to_vec(event).map_err(|error| Error::Spool(error.to_string()))?;
+    let mut line = serde_json::to_vec(event).map_err(|error| Error::Spool(error.to_string()))?;
+    if let Some(mask) = mask {
+        line = mask.message(line);
+    }
     if line.len() > EVENT_BYTES_MAX {
         return Err(Error::TooLarge { bytes: line.len(), max: EVENT_BYTES_MAX });
     }

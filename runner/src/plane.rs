@@ -14,7 +14,7 @@ pub use address::Address;
 pub(crate) use link::{Link, Outgoing};
 pub use token::Standing;
 
-use crate::{backoff::Backoff, claim::lease::BootInstant, identity::Identity};
+use crate::{backoff::Backoff, claim::lease::BootInstant, identity::Identity, mask::Masker};
 use bytes::Bytes;
 use carrier::{Carrier, Way};
 use checkfu_shared::{
@@ -30,10 +30,15 @@ use checkfu_shared::{
         settlement::{Settle, Settled, SettlementReply, SettlementRequest},
     },
 };
-use link::{Failure, unreachable, unreached};
+pub(crate) use link::unreachable;
+use link::{Failure, unreached};
 use reqwest::Method;
 use serde::{Serialize, de::DeserializeOwned};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use token::{Bearer, Complaint, Keeper};
 use tokio::sync::{mpsc, watch};
 
@@ -90,6 +95,7 @@ pub struct Plane {
     standing: watch::Receiver<Standing>,
     complaints: mpsc::Sender<Complaint>,
     tempo: watch::Sender<Tempo>,
+    mask: OnceLock<Arc<Masker>>,
 }
 
 impl Plane {
@@ -139,7 +145,19 @@ impl Plane {
             complaints: complained,
         };
         let tempo = watch::Sender::new(Tempo::default());
-        (Arc::new(Self { link, lease_link, instance, standing, complaints, tempo }), keeper)
+        let mask = OnceLock::new();
+        (Arc::new(Self { link, lease_link, instance, standing, complaints, tempo, mask }), keeper)
+    }
+
+    /// What must not leave this host, from now on. The first call counts.
+    pub fn mask_with(&self, mask: Masker) {
+        let _ = self.mask.set(Arc::new(mask));
+    }
+
+    /// What must not leave this host.
+    #[must_use]
+    pub fn mask(&self) -> Arc<Masker> {
+        self.mask.get().cloned().unwrap_or_default()
     }
 
     /// Which start of the runner this is.
@@ -270,8 +288,8 @@ impl Plane {
     /// # Errors
     /// Any [`Error`] but [`Error::Unreachable`].
     pub async fn settle(&self, claim: ClaimId, settle: &Settle) -> Result<Settled, Error> {
-        self.persist(Outgoing::post(format!("/v1/runner/claims/{claim}/settle"), json(settle)?, CALL_TIMEOUT))
-            .await
+        let body = Bytes::from(self.mask().message(json(settle)?.into()));
+        self.persist(Outgoing::post(format!("/v1/runner/claims/{claim}/settle"), body, CALL_TIMEOUT)).await
     }
 
     /// Asks what becomes of claims found on this disk. Repeats until an answer comes.
@@ -302,6 +320,16 @@ impl Plane {
             json(&Close { instance_id: self.instance })?,
             Duration::from_secs(5),
         );
+        self.send(&self.link, &outgoing).await.map(drop)
+    }
+
+    /// Has this runner revoked for good, by its own wish. Tried once.
+    ///
+    /// # Errors
+    /// Any [`Error`].
+    pub async fn unpair(&self) -> Result<(), Error> {
+        let outgoing =
+            Outgoing::post("/v1/runner/unpair".to_owned(), Bytes::from_static(b"{}"), CALL_TIMEOUT);
         self.send(&self.link, &outgoing).await.map(drop)
     }
 

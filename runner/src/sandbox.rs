@@ -164,6 +164,23 @@ impl Docker {
         preflight::judge(&info, self.inner.config.accept_missing_limits)
     }
 
+    /// What the daemon says of itself, for whoever judges it.
+    ///
+    /// # Errors
+    /// Those of the daemon.
+    pub async fn facts(&self) -> Result<preflight::Facts, Error> {
+        let engine = &self.inner.engine;
+        let (info, api) = (engine.info().await?, engine.api());
+        let report = preflight::judge(&info, true)?;
+        Ok(preflight::Facts {
+            engine: report.engine,
+            api,
+            cgroups: info.cgroup_version.map(|version| version.to_string()),
+            rootless: report.rootless,
+            missing: report.missing,
+        })
+    }
+
     /// Detaches from every sandbox and waits for the tasks that served them. The containers go on.
     pub async fn close(&self) {
         let live: Vec<_> = self.slots().values().filter_map(|slot| slot.live.upgrade()).collect();

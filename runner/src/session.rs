@@ -43,6 +43,10 @@ pub struct Deps {
 pub enum Ended {
     /// The settlement is acknowledged; nothing of the claim is needed any more.
     Settled,
+    /// The same, but the turn did not come to its end, such as by a spent budget or a model that refuses.
+    Unfinished,
+    /// The same, but the run was given back because this host failed it.
+    GivenBack,
     /// The claim is over for this runner.
     Lost(Loss),
     /// It stopped without a settlement; the spool stays for the next start.
@@ -70,7 +74,7 @@ pub async fn conduct<P: Place, M: Provider>(held: Held, place: &P, model: M) -> 
     }
     place.close().await;
     match ended {
-        Hold::Settled => Ended::Settled,
+        Hold::Settled(ended) => ended,
         Hold::Unsettled => Ended::Unsettled,
         Hold::Lost(loss) => Ended::Lost(loss),
         Hold::Cancelled => {
@@ -81,7 +85,7 @@ pub async fn conduct<P: Place, M: Provider>(held: Held, place: &P, model: M) -> 
 }
 
 enum Hold {
-    Settled,
+    Settled(Ended),
     Unsettled,
     Lost(Loss),
     Cancelled,
@@ -121,9 +125,9 @@ async fn supervise<P: Place, M: Provider>(mut held: Held, place: &P, model: M) -
         () = place.tend() => return Hold::Unsettled,
     };
     match ended {
-        Ok(Ok(settled)) => {
+        Ok(Ok((settled, ended))) => {
             tracing::info!(%session, stop_reason = ?settled.stop_reason, "settled");
-            Hold::Settled
+            Hold::Settled(ended)
         }
         Ok(Err(halt)) => halted(&halt, &lease),
         Err(_panic) => {
@@ -152,9 +156,22 @@ async fn give_back<P: Place>(work: &Work<'_, P>) -> Hold {
     };
     let settled = AssertUnwindSafe(work.settlement.conclude(outcome, false)).catch_unwind();
     match tokio::time::timeout(GIVE_BACK_WAIT, settled).await {
-        Ok(Ok(Ok(_))) => Hold::Settled,
+        Ok(Ok(Ok(_))) => Hold::Settled(Ended::GivenBack),
         Ok(Ok(Err(halt))) => halted(&halt, &work.held.lease),
         Ok(Err(_)) | Err(_) => Hold::Unsettled,
+    }
+}
+
+/// How a settlement with this outcome counts for this host.
+const fn told(outcome: &SettledOutcome) -> Ended {
+    match outcome {
+        SettledOutcome::Released { counts_as_attempt: true, .. } => Ended::GivenBack,
+        SettledOutcome::EndTurn | SettledOutcome::RequiresAction => Ended::Settled,
+        SettledOutcome::BudgetReached
+        | SettledOutcome::RetriesExhausted
+        | SettledOutcome::Refusal
+        | SettledOutcome::Released { counts_as_attempt: false, .. }
+        | SettledOutcome::Failed { .. } => Ended::Unfinished,
     }
 }
 
@@ -166,7 +183,7 @@ struct Work<'a, P> {
 }
 
 impl<P: Place> Work<'_, P> {
-    async fn carry_out<M: Provider>(&self, model: M) -> Result<Settled, Halt> {
+    async fn carry_out<M: Provider>(&self, model: M) -> Result<(Settled, Ended), Halt> {
         let Settlement { ledger, place, .. } = &self.settlement;
         if tools::needs_sandbox(&self.held.claim.agent) {
             place.begin().await;
@@ -185,6 +202,7 @@ impl<P: Place> Work<'_, P> {
         }
         let outcome = harness.drive().await?;
         let hurries = *self.held.stop.borrow() == Stop::Cancel;
-        self.settlement.conclude(outcome, !hurries).await
+        let ended = told(&outcome);
+        Ok((self.settlement.conclude(outcome, !hurries).await?, ended))
     }
 }

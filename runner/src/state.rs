@@ -217,6 +217,28 @@ impl State {
         }
     }
 
+    /// Removes everything that a runner keeps here, the lock last; what is not ours stays.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for the first thing that stays.
+    pub fn empty(&self) -> Result<(), Error> {
+        for name in ["spool", "aside", "sandbox"] {
+            match fs::remove_dir_all(self.join(name)) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::Io { path: self.join(name), cause });
+                }
+                _ => {}
+            }
+        }
+        // The identity goes before what may be needed to try again.
+        for name in
+            ["identity.json", "pairing-key", "status.json", "draining", "drained", "control.sock", "lock"]
+        {
+            self.remove(name)?;
+        }
+        Ok(())
+    }
+
     fn open_at(&self, name: &str, flags: OFlags) -> Result<File, Error> {
         let path = self.join(name);
         // Non-blocking, so that a pipe planted in a file's place cannot hold us up.
@@ -304,6 +326,21 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(state.path(), &link).unwrap();
         assert!(matches!(State::open(&link), Err(Error::Kind { .. })));
+    }
+
+    #[test]
+    fn emptying_leaves_nothing_of_ours_and_everything_else() {
+        let (_dir, state) = state();
+        let lock = state.lock().unwrap();
+        for name in ["identity.json", "drained", "spool/x", "sandbox/y/z", "theirs"] {
+            let path = state.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        state.empty().unwrap();
+        drop(lock);
+        let left = fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["theirs"]);
     }
 
     #[test]

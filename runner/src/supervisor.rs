@@ -5,9 +5,11 @@ mod chores;
 mod disk;
 pub mod docker;
 pub mod executor;
-mod signals;
+mod notify;
+pub(crate) mod signals;
 
 pub use executor::Executor;
+use notify::{Loop, Pulse};
 pub use signals::Signals;
 
 use crate::{
@@ -17,16 +19,22 @@ use crate::{
         lease::thread::{LeaseHandle, LeaseThread},
         poll::{Idle, Poll},
         recovery,
-        table::Table,
+        table::{Counts, Table},
     },
     config::Config,
+    control::Door,
     identity::Identity,
+    metrics::Metrics,
     plane::{self, Plane, Standing, token::Keeper},
     spools::Spools,
     state::{self, State},
-    status,
+    status::{Reporter, Status},
 };
-use checkfu_shared::{id::InstanceId, protocol::pairing};
+use checkfu_shared::{
+    id::InstanceId,
+    protocol::pairing,
+    time::{Clock as _, SystemClock},
+};
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, watch},
@@ -35,6 +43,9 @@ use tokio::{
 
 /// How long sessions have for their clean-up after they were cancelled.
 const CANCEL_GRACE: Duration = Duration::from_secs(30);
+
+/// What a stop may take beyond the time to drain; systemd's own patience must be as long.
+const STOP_SLACK: Duration = Duration::from_secs(45);
 
 /// Why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +70,10 @@ pub enum Finished {
     Cancelled,
     /// The third signal: nothing was waited for.
     Abandoned,
+    /// It was to take one claim, and no work came in time.
+    NoWork,
+    /// It was to take one claim, whose turn did not come to its end here.
+    Unfinished,
     /// Another machine runs under this identity.
     IdentityInUse,
     /// The task that takes work ended by a defect.
@@ -104,7 +119,9 @@ pub async fn run_over(
     executor: Executor,
 ) -> Result<Finished, Error> {
     let Start { state, identity, config, signals, .. } = start;
+    let once = config.once;
     let (plane, keeper) = reach;
+    plane.mask_with(config.mask.clone());
     let instance = plane.instance();
     let keeping = leases.spawn(keeper.run());
     let resumed_drain = signals::interrupted_drain(&state)?;
@@ -123,28 +140,38 @@ pub async fn run_over(
     });
     let sessions = config.sessions(identity.max_sessions);
     let idle = watch::Sender::new(Idle::Away("not connected yet".to_owned()));
-    let shown = status::Status {
-        written_at: chores::now(),
-        pid: std::process::id(),
-        instance_id: instance,
-        runner_id: identity.runner_id,
-        name: identity.name.clone(),
-        plane: identity.plane.to_string(),
-        state: "starting".to_owned(),
-        reason: None,
-        max_sessions: sessions.get(),
-        last_contact_s: None,
-        sessions: Vec::new(),
+    let drained = watch::Sender::new(signals::is_drained(&state)?);
+    let reporter = Reporter {
+        host: Arc::clone(&host),
+        idle: idle.subscribe(),
+        drained: drained.subscribe(),
+        template: template(&identity, instance, sessions.get()),
     };
+    let asked = drained.subscribe();
+    let metrics = match config.metrics {
+        Some(address) => Some(Metrics::open(address, reporter.clone()).await?),
+        None => None,
+    };
+    let door = Door::open(state.clone(), Arc::clone(&host), reporter, drained)?;
+    let pulse = Pulse::new();
     tracing::info!(runner = %identity.runner_id, %instance, plane = %identity.plane, %sessions, "the runner starts");
     let chores = [
         tokio::spawn(chores::inventory(Arc::clone(&host))),
         tokio::spawn(chores::revocation(Arc::clone(&host))),
-        tokio::spawn(chores::report(state.clone(), Arc::clone(&host), idle.subscribe(), shown)),
+        tokio::spawn(door.serve()),
+        tokio::spawn(notify::watchdog(pulse.clone(), Arc::clone(&host))),
+        tokio::spawn(async move {
+            match metrics {
+                Some(metrics) => metrics.serve().await,
+                None => std::future::pending().await,
+            }
+        }),
     ];
     let labels = config.labels(&identity.labels);
     let slots = usize::try_from(sessions.get()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-    let work = tokio::spawn(work(Arc::clone(&host), slots, labels, idle, resumed_drain));
+    let work = work(Arc::clone(&host), slots, labels, (idle, asked), (resumed_drain, once));
+    let work = tokio::spawn(pulse.beating(Loop::Work, work));
+    notify::ready();
     let finished = until_finished(&state, &config, signals, &stop, plane.standing(), work).await;
     for chore in chores {
         chore.abort();
@@ -155,8 +182,41 @@ pub async fn run_over(
     if !matches!(finished, Finished::Abandoned | Finished::Failed) {
         signals::drained(&state)?;
     }
+    let finished = if once.is_some() { of_one(finished, host.table.counts()) } else { finished };
     tracing::info!(?finished, "the runner stops");
     Ok(finished)
+}
+
+/// What a status says from the first moment on.
+fn template(identity: &Identity, instance: InstanceId, sessions: u32) -> Status {
+    Status {
+        written_at: SystemClock.now(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        instance_id: instance,
+        runner_id: identity.runner_id,
+        name: identity.name.clone(),
+        plane: identity.plane.to_string(),
+        state: "starting".to_owned(),
+        reason: None,
+        max_sessions: sessions,
+        last_contact_s: None,
+        last_poll_s: None,
+        drained: false,
+        spool_bytes: 0,
+        spool_bytes_max: 0,
+        counts: Default::default(),
+        sessions: Vec::new(),
+    }
+}
+
+/// What came of the one claim that was to be taken.
+const fn of_one(finished: Finished, counts: Counts) -> Finished {
+    match finished {
+        Finished::Drained if counts.polls_work == 0 => Finished::NoWork,
+        Finished::Drained if counts.claims_settled == 0 => Finished::Unfinished,
+        other => other,
+    }
 }
 
 /// Takes up what the start before left, then takes new work. Ends when it is told to stop and everything it holds has ended.
@@ -164,8 +224,8 @@ async fn work(
     host: Arc<Host>,
     slots: usize,
     labels: Vec<String>,
-    idle: watch::Sender<Idle>,
-    only_finish: bool,
+    (idle, drained): (watch::Sender<Idle>, watch::Receiver<bool>),
+    (only_finish, once): (bool, Option<Duration>),
 ) {
     let slots = Arc::new(Semaphore::new(slots));
     let mut holds = JoinSet::new();
@@ -183,7 +243,7 @@ async fn work(
         while holds.join_next().await.is_some() {}
         return;
     }
-    Poll { host, slots, labels, idle }.run(holds).await;
+    Poll { host, slots, labels, idle, drained, once }.run(holds).await;
 }
 
 fn ended(worked: Result<(), JoinError>) -> Finished {
@@ -217,6 +277,7 @@ async fn until_finished(
         }
         () = signals.next() => {}
     }
+    notify::stopping(config.drain + STOP_SLACK);
     tracing::info!(
         seconds = config.drain.as_secs(),
         "stopping: running turns are finished, no work is taken"
@@ -240,4 +301,31 @@ async fn until_finished(
         }
     }
     Finished::Cancelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn one_claim_is_judged_by_what_came_of_it() {
+        let counts = |polls_work, claims_settled| Counts { polls_work, claims_settled, ..Counts::default() };
+        for (finished, counts, expected) in [
+            (Finished::Drained, counts(1, 1), Finished::Drained),
+            (Finished::Drained, counts(1, 0), Finished::Unfinished),
+            (Finished::Drained, counts(0, 0), Finished::NoWork),
+            (Finished::Cancelled, counts(1, 0), Finished::Cancelled),
+        ] {
+            assert_eq!(of_one(finished, counts), expected);
+        }
+    }
+
+    #[test]
+    fn the_unit_waits_as_long_as_a_stop_may_take() {
+        let unit = include_str!("../../systemd/checkfu-runner.service");
+        let most = Config::from(&Settings::default()).drain + STOP_SLACK;
+        assert!(STOP_SLACK > CANCEL_GRACE);
+        assert!(unit.contains(&format!("\nTimeoutStopSec={}\n", most.as_secs())), "{most:?}");
+    }
 }

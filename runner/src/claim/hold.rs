@@ -80,6 +80,7 @@ pub(crate) async fn hold(host: Arc<Host>, claim: Claim, origin: Origin) -> Ended
     keeping.abort();
     let _ = keeping.await;
     tracing::info!(claim = %claim.id, session = %claim.session_id, ?ended, "the claim has ended");
+    host.table.note_end(ended, *host.stop.borrow() == Stop::Go);
     clear(&host, &claim, ended).await;
     ended
 }
@@ -145,6 +146,7 @@ async fn begin(
     };
     let lease = published.lease.subscribe();
     let (outbox, backlog) = Outbox::open(&spool_dir, acked, Arc::clone(&host.quota), lease.clone()).await?;
+    outbox.mask_with(host.plane.mask());
     let route = outbox::Route {
         plane: Arc::clone(&host.plane),
         claim: claim.id,
@@ -189,7 +191,7 @@ async fn execute(host: &Arc<Host>, held: Held) -> Ended {
 
 async fn clear(host: &Arc<Host>, claim: &Claim, ended: Ended) {
     let cleared = match ended {
-        Ended::Settled => host.spools.remove(claim.id).await,
+        Ended::Settled | Ended::Unfinished | Ended::GivenBack => host.spools.remove(claim.id).await,
         Ended::Lost(loss) => {
             if loss == Loss::Revoked {
                 (host.executor.dispose)(claim.session_id).await;

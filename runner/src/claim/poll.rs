@@ -2,11 +2,13 @@
 //! and repeats a request unchanged until its reply has come.
 
 use super::{
-    Stop,
+    Stop, admission,
     hold::{Host, Origin, hold},
+    table::Polled,
 };
 use crate::{
     backoff::{Backoff, spread},
+    machine,
     plane::{Error, Standing},
 };
 use checkfu_shared::{
@@ -22,6 +24,8 @@ use tokio::{
 
 /// An empty answer this quick comes from a server that does not hang; it is not asked without pause.
 const QUICK: Duration = Duration::from_millis(500);
+/// How often a host that may begin nothing looks again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Why the runner takes no work at the moment; shown in its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +40,20 @@ pub(crate) enum Idle {
     Away(String),
     /// The control plane drains this runner.
     Drained,
+    /// Somebody on this machine drains this runner.
+    DrainedHere,
     /// The runner was revoked.
     Revoked,
     /// The runner is stopping.
     Stopping,
+}
+
+/// Ends when no work is waited for any longer.
+async fn patience(once: Option<Duration>) {
+    match once {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The claim loop of one start.
@@ -49,6 +63,9 @@ pub(crate) struct Poll {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) labels: Vec<String>,
     pub(crate) idle: watch::Sender<Idle>,
+    pub(crate) drained: watch::Receiver<bool>,
+    /// Take exactly one claim, and wait for it no longer than this.
+    pub(crate) once: Option<Duration>,
 }
 
 impl Poll {
@@ -56,17 +73,23 @@ impl Poll {
     pub(crate) async fn run(self, mut holds: JoinSet<()>) {
         let mut stop = self.host.stop.clone();
         let mut backoff = Backoff::from(self.host.plane.tempo());
-        loop {
+        let mut given_up = std::pin::pin!(patience(self.once));
+        while self.once.is_none() || self.host.table.counts().polls_work == 0 {
             let permit = tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop > Stop::Go) => break,
+                () = &mut given_up => break,
                 Some(_) = holds.join_next() => continue,
                 permit = self.permit() => permit,
             };
             let Some(permit) = permit else { break };
+            let mut drained = self.drained.clone();
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop > Stop::Go) => break,
+                () = &mut given_up => break,
+                // What the dropped request might still have been offered is not confirmed and lapses.
+                Ok(_) = drained.wait_for(|drained| *drained) => {}
                 () = self.one(permit, &mut holds, &mut backoff) => {}
             }
         }
@@ -87,6 +110,18 @@ impl Poll {
             self.idle.send_replace(Idle::Full);
         }
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+        let mut drained = self.drained.clone();
+        if *drained.borrow_and_update() {
+            self.idle.send_replace(Idle::DrainedHere);
+            let _ = drained.wait_for(|drained| !drained).await;
+        }
+        while let Some(reason) = self.forbidden() {
+            self.idle.send_replace(Idle::Unready(reason));
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                _ = drained.changed() => {}
+            }
+        }
         let mut ready = self.host.executor.ready.clone();
         loop {
             let reason = match &*ready.borrow_and_update() {
@@ -96,6 +131,20 @@ impl Poll {
             self.idle.send_replace(Idle::Unready(reason));
             ready.changed().await.ok()?;
         }
+    }
+
+    /// Why nothing new may begin on this host now, apart from Docker.
+    fn forbidden(&self) -> Option<String> {
+        if let Some((wait, failures)) = self.host.table.quarantined() {
+            return Some(format!(
+                "the last {failures} runs failed because of this host; it stands aside for {} s more. `checkfu-runner doctor` may tell why, `checkfu-runner undrain` tries at once",
+                wait.as_secs()
+            ));
+        }
+        if machine::is_simulated() {
+            return None;
+        }
+        admission::memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
     }
 
     /// Asks once for work with a slot in hand, through lost replies, and starts what comes.
@@ -123,6 +172,8 @@ impl Poll {
             let begun = Instant::now();
             match plane.claims(&request).await {
                 Ok(reply) => {
+                    let polled = if reply.claim.is_some() { Polled::Work } else { Polled::Empty };
+                    self.host.table.note_poll(polled);
                     *backoff = Backoff::from(reply.tempo);
                     return self.take(reply, permit, holds, begun.elapsed()).await;
                 }
@@ -139,6 +190,7 @@ impl Poll {
                         _ => None,
                     };
                     failed = true;
+                    self.host.table.note_poll(Polled::Failed);
                     tracing::warn!(%error, "no work could be asked for");
                     self.idle.send_replace(Idle::Away(error.to_string()));
                     tokio::time::sleep(backoff.next(retry_after)).await;

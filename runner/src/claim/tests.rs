@@ -38,6 +38,7 @@ struct Loop {
     ready: watch::Sender<Result<(), String>>,
     disposed: Arc<Mutex<Vec<SessionId>>>,
     idle: watch::Sender<Idle>,
+    drained: watch::Sender<bool>,
     leases: Option<LeaseThread>,
 }
 
@@ -63,6 +64,7 @@ impl Loop {
                 Box::pin(async {})
             }),
             list: Arc::new(|| Box::pin(async { Some(Vec::new()) })),
+            collect: Arc::new(|_| Box::pin(async { Ok(Vec::new()) })),
             ready: readiness,
         };
         let leases = LeaseThread::start().unwrap();
@@ -84,6 +86,7 @@ impl Loop {
             ready,
             disposed,
             idle,
+            drained: watch::Sender::new(false),
             leases: Some(leases),
         }
     }
@@ -94,6 +97,8 @@ impl Loop {
             slots: Arc::clone(&self.slots),
             labels: vec!["gpu".to_owned()],
             idle: self.idle.clone(),
+            drained: self.drained.subscribe(),
+            once: None,
         };
         tokio::spawn(poll.run(JoinSet::new()))
     }

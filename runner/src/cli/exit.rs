@@ -1,6 +1,6 @@
 //! The exit codes, which scripts and systemd may rely on.
 
-use checkfu_runner::{identity, pairing, state, supervisor};
+use checkfu_runner::{identity, pairing, settings, state, supervisor};
 use std::process::ExitCode;
 
 /// Shown by `--help`.
@@ -18,7 +18,10 @@ Exit codes:
    9  already paired
   10  stopped before every session had ended (second signal, or the time to drain was over)
   11  stopped at once (third signal)
-  12  no daemon runs";
+  12  no daemon runs
+  13  doctor: it works, but something should be done
+  14  run --once: the turn did not come to its end here
+  15  run --once: no work came in time";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,9 @@ pub(crate) enum Exit {
     Cancelled = 10,
     Abandoned = 11,
     NotRunning = 12,
+    Doubtful = 13,
+    Unfinished = 14,
+    NoWork = 15,
 }
 
 impl From<Exit> for ExitCode {
@@ -49,6 +55,8 @@ impl From<supervisor::Finished> for Exit {
     fn from(finished: supervisor::Finished) -> Self {
         match finished {
             supervisor::Finished::Drained => Self::Success,
+            supervisor::Finished::NoWork => Self::NoWork,
+            supervisor::Finished::Unfinished => Self::Unfinished,
             supervisor::Finished::Cancelled => Self::Cancelled,
             supervisor::Finished::Abandoned => Self::Abandoned,
             supervisor::Finished::IdentityInUse => Self::IdentityInUse,
@@ -78,6 +86,12 @@ impl From<state::Error> for Failure {
             state::Error::Io { .. } | state::Error::Kind { .. } | state::Error::Owner { .. } => Exit::Failure,
         };
         Self::new(exit, error)
+    }
+}
+
+impl From<settings::Error> for Failure {
+    fn from(error: settings::Error) -> Self {
+        Self::new(Exit::Usage, error)
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     Pair,
     exit::{Exit, Failure},
 };
-use checkfu_runner::{pairing, plane::Address, state::State};
+use checkfu_runner::{pairing, plane::Address, settings::Settings, state::State};
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     path::Path,
@@ -12,25 +12,25 @@ use std::{
 
 const CODE_BYTES_MAX: u64 = 256;
 
-pub(crate) fn main(state: &State, arguments: Pair) -> Result<Exit, Failure> {
+pub(crate) fn main(state: &State, settings: &Settings, arguments: Pair) -> Result<Exit, Failure> {
     let plane: Address = arguments.plane.parse().map_err(|error| Failure::new(Exit::Usage, error))?;
     let _lock = super::lock(state)?;
     // Who waits at a terminal is told why.
-    super::run::log();
+    super::run::log(false);
     let code = pairing::normalised(&read_code(arguments.code_file.as_deref())?)?;
     let host = pairing::this_host();
     let name = arguments.name.unwrap_or_else(|| host.hostname.clone());
     let wish = pairing::Wish { plane, code, name, labels: arguments.labels, host };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failure, format!("the system gives no event queue: {error}")))?;
-    let identity = runtime.block_on(pairing::pair(state, wish, arguments.ca.as_deref()))?;
+    let identity = super::runtime()?.block_on(pairing::pair(
+        state,
+        wish,
+        arguments.ca.or_else(|| settings.path("ca")).as_deref(),
+    ))?;
     println!("Paired as {} ({}). Start it with: checkfu-runner run", identity.name, identity.runner_id);
     Ok(Exit::Success)
 }
 
-fn read_code(file: Option<&Path>) -> Result<String, Failure> {
+pub(super) fn read_code(file: Option<&Path>) -> Result<String, Failure> {
     let mut code = String::new();
     let read = if let Some(path) = file {
         std::fs::File::open(path).and_then(|file| file.take(CODE_BYTES_MAX).read_to_string(&mut code))

@@ -1,20 +1,19 @@
 //! `run`: the daemon in the foreground, logging to the error stream.
 
-use super::{
-    Run,
-    exit::{Exit, Failure},
-};
+use super::exit::{Exit, Failure};
 use checkfu_runner::{
     config::Config,
     identity::Identity,
+    mask::{LENGTH_MIN, Masker, sources},
     pairing,
+    settings::Settings,
     state::State,
     supervisor::{self, Signals, Start},
 };
-use std::{io::IsTerminal as _, sync::Arc, time::Duration};
+use std::{io::IsTerminal as _, num::NonZeroU32, sync::Arc, time::Duration};
 use tracing_subscriber::EnvFilter;
 
-pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
+pub(crate) fn main(state: State, settings: &Settings, once: Option<Duration>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -25,25 +24,21 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
     };
     let lock = super::lock(&state)?;
     let identity = Arc::new(Identity::load(&state)?);
-    let config = Config {
-        max_sessions: arguments.max_sessions,
-        toolbox: arguments.toolbox,
-        image: arguments.image,
-        runtime: arguments.runtime,
-        accept_missing_limits: arguments.accept_missing_limits,
-        reach: arguments.reach,
-        ca: arguments.ca,
-        labels: arguments.labels,
-        drain: Duration::from_secs(arguments.drain_seconds),
-    };
-    log();
+    let mut config = Config::from(settings);
+    config.once = once;
+    if once.is_some() {
+        config.max_sessions = Some(NonZeroU32::MIN);
+    }
+    log(config.json_log);
+    config.mask = mask(&config, &identity)?;
     let finished = runtime.block_on(async {
         let sandbox = config.sandbox(&state, identity.runner_id);
         let room = supervisor::docker::Room {
             state_dir: state.path().to_owned(),
-            free_bytes_min: arguments.min_free_mib.saturating_mul(1 << 20),
+            free_bytes_min: u64::from(config.min_free_mib) << 20,
         };
-        let (executor, watching) = supervisor::docker::executor(sandbox, room, supervisor::docker::session);
+        let (executor, watching) =
+            supervisor::docker::executor(state.clone(), sandbox, room, supervisor::docker::session);
         let start = Start { state, identity, config, machine: pairing::this_host(), signals };
         let finished = supervisor::run(start, executor).await;
         watching.abort();
@@ -60,8 +55,33 @@ pub(crate) fn main(state: State, arguments: Run) -> Result<Exit, Failure> {
     Ok(finished.into())
 }
 
-pub(super) fn log() {
+fn mask(config: &Config, identity: &Identity) -> Result<Masker, Failure> {
+    let lines = match config.mask_file.as_deref() {
+        Some(path) => sources::file(path).map_err(|error| {
+            Failure::new(Exit::Usage, format!("the mask file {} cannot be read: {error}", path.display()))
+        })?,
+        None => String::new(),
+    };
+    let own = sources::proxies(std::env::vars());
+    let secrets = lines.lines().chain(own.iter().map(String::as_str));
+    let (mask, short) = Masker::new(secrets.chain([identity.key.document().reveal()]));
+    if short > 0 {
+        tracing::warn!(
+            short,
+            "secrets of fewer than {LENGTH_MIN} bytes are not masked: they would hide ordinary text"
+        );
+    }
+    Ok(mask)
+}
+
+pub(super) fn log(json: bool) {
     let filter = EnvFilter::try_from_env("CHECKFU_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
+    if json {
+        builder.json().init();
+    } else {
+        builder.init();
+    }
 }

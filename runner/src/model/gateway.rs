@@ -30,7 +30,7 @@ pub struct Gateway {
 impl Provider for Gateway {
     async fn ask(&self, body: Bytes, seen: &mut (dyn FnMut(Preview) + Send)) -> Result<Reply, Failure> {
         let access = self.access.borrow().clone();
-        let sent = self.plane.gateway_messages(&access, body.to_vec());
+        let sent = self.plane.gateway_messages(&access, self.plane.mask().message(body.to_vec()));
         let answer = match timeout(ANSWER_WAIT, sent).await {
             Err(_) => return Err(failure::unreachable("no answer began in time")),
             Ok(Err(plane::Error::Fenced | plane::Error::Revoked)) => return Err(Failure::Fenced),

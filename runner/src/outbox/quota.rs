@@ -38,6 +38,16 @@ impl Quota {
             .is_ok()
     }
 
+    /// How many bytes all sessions hold together.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// How many they may.
+    pub(crate) const fn most(&self) -> u64 {
+        self.host_bytes
+    }
+
     /// Counts what a reopened spool holds already.
     pub(crate) fn count(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::AcqRel);

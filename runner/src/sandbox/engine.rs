@@ -47,6 +47,11 @@ impl Engine {
         Ok(Self { client: client.negotiate_version().await.map_err(unreachable)? })
     }
 
+    /// The version of the API that was agreed on.
+    pub(super) fn api(&self) -> String {
+        self.client.client_version().to_string()
+    }
+
     pub(super) async fn info(&self) -> Result<SystemInfo, Error> {
         self.client.info().await.map_err(|error| fault("describe itself", error))
     }

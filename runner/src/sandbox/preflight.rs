@@ -17,6 +17,21 @@ pub struct Report {
     pub rootless: bool,
 }
 
+/// What a daemon says of itself, without a judgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Version of the engine.
+    pub engine: String,
+    /// Version of its API that was agreed on.
+    pub api: String,
+    /// Which control groups it uses.
+    pub cgroups: Option<String>,
+    /// Whether the daemon itself runs without root.
+    pub rootless: bool,
+    /// The limits it ignores.
+    pub missing: Vec<&'static str>,
+}
+
 /// Judges the daemon's description of itself.
 ///
 /// # Errors

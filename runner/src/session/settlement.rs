@@ -2,6 +2,7 @@
 //! nothing is appended after. A file that could not be handed over is never told as captured.
 
 mod manifest;
+mod veil;
 
 use super::{ledger, place::Place};
 use crate::{
@@ -36,6 +37,7 @@ impl<P: Place> Settlement<'_, P> {
             self.ledger.append(vec![turn::fresh(event)]).await?;
         }
         let captured = if captures { self.capture().await? } else { Vec::new() };
+        let captured = veil::over(captured, self.ledger.plane.mask()).await;
         self.ledger.flush().await?;
         let (settlement_id, files) = self.hand_over(captured).await?;
         let settle = Settle {

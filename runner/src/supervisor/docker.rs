@@ -7,8 +7,10 @@ use super::{
 };
 use crate::{
     claim::Held,
-    sandbox::{self, Docker},
+    sandbox::{self, Docker, Reaped},
     session::{self, Ended},
+    spools,
+    state::State,
 };
 use checkfu_shared::id::SessionId;
 use futures_util::future::BoxFuture;
@@ -39,11 +41,12 @@ pub fn session(held: Held, docker: Docker) -> BoxFuture<'static, Ended> {
 
 /// The executor over Docker, and the task that watches it and the disk. Call it within a runtime.
 #[must_use]
-pub fn executor(config: sandbox::Config, room: Room, run: Run) -> (Executor, JoinHandle<()>) {
+pub fn executor(state: State, config: sandbox::Config, room: Room, run: Run) -> (Executor, JoinHandle<()>) {
     let (found, docker) = watch::channel(None::<Docker>);
     let (readiness, ready) = watch::channel(Err("Docker is being asked".to_owned()));
     let watching = tokio::spawn(watch(config, room, found, readiness));
-    let (for_run, for_dispose, for_list) = (docker.clone(), docker.clone(), docker);
+    let (for_run, for_dispose, for_list, for_collect) =
+        (docker.clone(), docker.clone(), docker.clone(), docker);
     let executor = Executor {
         run: Arc::new(move |held| {
             let mut docker = for_run.clone();
@@ -63,6 +66,10 @@ pub fn executor(config: sandbox::Config, room: Room, run: Run) -> (Executor, Joi
         list: Arc::new(move || {
             let docker = for_list.borrow().clone();
             Box::pin(list(docker))
+        }),
+        collect: Arc::new(move |dry_run| {
+            let docker = for_collect.borrow().clone();
+            Box::pin(collect(state.clone(), docker, dry_run))
         }),
         ready,
     };
@@ -84,6 +91,14 @@ async fn list(docker: Option<Docker>) -> Option<Vec<SessionId>> {
             None
         }
     }
+}
+
+async fn collect(state: State, docker: Option<Docker>, dry_run: bool) -> Result<Vec<Reaped>, String> {
+    let docker = docker.ok_or("Docker is away; `checkfu-runner doctor` may tell why")?;
+    let known = tokio::task::spawn_blocking(move || spools::sessions(&state)).await;
+    let known = known.map_err(|error| error.to_string())?;
+    let known = known.map_err(|error| format!("the spools cannot be read: {error}"))?;
+    docker.gc(&known, dry_run).await.map_err(|error| error.to_string())
 }
 
 async fn watch(

@@ -8,6 +8,8 @@ use tokio::{
 };
 
 const MARK: &str = "draining";
+/// Somebody wants this runner to take no work until told otherwise.
+const DRAINED: &str = "drained";
 
 /// SIGTERM and SIGINT, both the same, or what a simulation gives for them.
 #[derive(Debug)]
@@ -70,6 +72,16 @@ pub(crate) fn drained(state: &State) -> Result<(), state::Error> {
     state.remove(MARK)
 }
 
+/// Whether this runner was drained by hand.
+pub(crate) fn is_drained(state: &State) -> Result<bool, state::Error> {
+    Ok(state.read(DRAINED)?.is_some())
+}
+
+/// Remembers durably whether this runner is drained by hand; unlike a drain on its way, this outlives a restart of the machine.
+pub(crate) fn mark_drained(state: &State, drained: bool) -> Result<(), state::Error> {
+    if drained { state.write(DRAINED, b"") } else { state.remove(DRAINED) }
+}
+
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -77,6 +89,16 @@ fn boot_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drain_by_hand_lasts_until_it_is_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::open(dir.path()).unwrap();
+        for drained in [false, true, true, false, false] {
+            mark_drained(&state, drained).unwrap();
+            assert_eq!(is_drained(&state).unwrap(), drained);
+        }
+    }
 
     #[test]
     fn an_interrupted_drain_is_remembered_until_it_is_complete_or_the_machine_restarts() {
