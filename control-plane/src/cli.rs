@@ -7,6 +7,7 @@ mod approvals;
 mod audit;
 mod budgets;
 mod client;
+mod doctor;
 mod environments;
 mod exit;
 mod export;
@@ -56,6 +57,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Look at what a server on this machine stands on and what can be reached, and say what to do
+    Doctor(doctor::Doctor),
     /// Run the server
     Serve(serve::Serve),
     /// Check that what a server stored follows from its log
@@ -65,6 +68,12 @@ enum Command {
     Export(export::Command),
     #[command(flatten)]
     Remote(Remote),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Manual {
+        /// Where to
+        directory: std::path::PathBuf,
+    },
     /// Print a script that completes this command line in a shell
     Completions {
         /// The shell
@@ -152,6 +161,15 @@ fn report(failure: &Failure) {
 fn dispatch(arguments: Arguments, output: &Output) -> Result<(), Failure> {
     match arguments.command {
         Command::Completions { shell } => completions(shell, output),
+        Command::Manual { directory } => {
+            clap_mangen::generate_to(Arguments::command(), &directory).map_err(|error| {
+                Failure::local(format!("{} cannot be written to: {error}.", directory.display()))
+            })
+        }
+        Command::Doctor(args) => {
+            let client = Client::new(&arguments.url, api_key()?.as_ref())?;
+            runtime(false)?.block_on(doctor::doctor(args, &client, output))
+        }
         Command::Serve(args) => {
             let runtime = runtime(true)?;
             let served = runtime.block_on(serve::serve(args, output));

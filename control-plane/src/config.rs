@@ -1,7 +1,7 @@
 //! What a server is told once at its start. Reading flags, files and the environment is the command line's business.
 
 use checkfu_shared::{protocol::Tempo, secret::Secret};
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The settings of one server.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Config {
     pub stop_grace: Duration,
     /// How many connections may be open.
     pub connections_max: usize,
+    /// Where health and metrics are answered, apart from the API.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// What the server shows to prove who it is, in PEM.
@@ -52,6 +54,7 @@ impl Config {
             keep_alive: Duration::from_secs(15),
             stop_grace: Duration::from_secs(10),
             connections_max: 10_000,
+            metrics: None,
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod fanout;
 pub mod files;
 pub mod gateway;
 pub mod http;
+mod metrics;
 pub mod record;
 pub mod registry;
 pub mod seal;

@@ -10,6 +10,7 @@ use crate::{
         provider::{self, Address, Kind, Provider, Waits},
     },
     http::{self, Plane, listen},
+    metrics,
     registry::{self, Registry},
     seal,
     store::{self, Store},
@@ -20,6 +21,7 @@ use checkfu_shared::{problem::Problem, secret::Secret, time::Clock};
 use std::{
     fs,
     io::{self, Write},
+    net::SocketAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -56,6 +58,15 @@ pub enum Error {
     /// Certificate or key cannot be used.
     #[error("TLS cannot be offered")]
     Tls(#[from] listen::TlsError),
+    /// The address of the metrics cannot be listened on.
+    #[error("metrics cannot be answered on {address}")]
+    Metrics {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A task that the server needs ended by itself.
     #[error("the task {0} ended by itself")]
     TaskDied(&'static str),
@@ -93,6 +104,11 @@ pub async fn serve_and_tell(
     let (grace, connections_max) = (plane.config.stop_grace, plane.config.connections_max);
     let (store, gateway) = (plane.store.clone(), plane.gateway.clone());
     let mut supervisor = Supervisor::new(stop.clone());
+    if let Some(address) = plane.config.metrics {
+        let listener =
+            metrics::listener(address).await.map_err(|source| Error::Metrics { address, source })?;
+        supervisor.start("metrics", metrics::serve(listener, plane.clone(), stop.clone()));
+    }
     supervisor.start("store watch", watch_store(plane.clone()));
     supervisor.start("sweeps", sweeps::run(plane.engine.clone(), stop.clone()));
     let router = http::router(plane);

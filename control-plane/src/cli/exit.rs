@@ -32,6 +32,8 @@ pub(crate) enum Exit {
     AddressInUse = 12,
     /// `verify`, `audit verify`, `export verify`: it is not what was written.
     Damaged = 13,
+    /// `doctor`: it works, but something should be done.
+    Doubtful = 14,
 }
 
 impl Exit {
@@ -49,7 +51,8 @@ impl Exit {
   10  the followed session stopped without finishing its turn
   11  the followed session waits for an answer to a tool call
   12  serve: the address is in use
-  13  verify: the log, the audit or the export is not what was written";
+  13  verify: the log, the audit or the export is not what was written
+  14  doctor: it works, but something should be done";
 
     /// The code for a refusal with this HTTP status.
     pub(crate) const fn of_status(status: u16) -> Self {
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_code() {
-        for code in [0_u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13] {
+        for code in [0_u8, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14] {
             assert!(Exit::HELP.lines().any(|line| line.trim().starts_with(&format!("{code} "))), "{code}");
         }
     }

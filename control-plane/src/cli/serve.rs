@@ -1,6 +1,8 @@
 //! `checkfu serve`: flags, environment and file into one configuration, then the server until it is told to stop.
 //! The provider's key comes from a file or the environment, never from the arguments.
 
+mod notify;
+
 use super::{exit::Exit, failure::Failure, secret_file, terminal::Output};
 use checkfu::config::{Config, Tls};
 use checkfu_shared::{protocol::Tempo, secret::Secret, time::SystemClock};
@@ -53,9 +55,12 @@ pub(crate) struct Serve {
     /// How fast runners go: a JSON object or a file with one, for tests
     #[arg(long, value_name = "JSON|FILE")]
     tempo: Option<String>,
-    /// A JSON file with any of the settings above, named as they are with underscores
+    /// A TOML file, or with the ending .json a JSON one, with any of the settings above, named with underscores
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Answer /live, /ready and /metrics on this loopback address
+    #[arg(long, env = "CHECKFU_METRICS", value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// How log lines look on standard error; CHECKFU_LOG sets what is logged
     #[arg(long, default_value = "text")]
     log_format: LogFormat,
@@ -81,6 +86,7 @@ struct FileSettings {
     model_key_file: Option<PathBuf>,
     compact_at_percent: Option<u8>,
     tempo: Option<TempoText>,
+    metrics: Option<SocketAddr>,
 }
 
 /// A tempo; unlike on the wire, a member nobody knows is a mistake here.
@@ -156,11 +162,14 @@ pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
             key.reveal()
         ))?;
     }
+    notify::ready();
     tokio::select! {
+        () = notify::watchdog() => {}
         ended = &mut serving => return ended.map_err(|error| did_not_serve(&error)),
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    notify::stopping();
     tracing::info!("stopping; a second signal does not wait for what is under way");
     stop.cancel();
     tokio::select! {
@@ -193,7 +202,7 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     let key_file = args.model_key_file.or(file.model_key_file);
     let model_key = match key_file {
         Some(file) => Some(secret_file(&file, "the model provider's key")?),
-        None => environment_key,
+        None => environment_key.or_else(credential),
     };
     let tempo = args.tempo.as_deref().map(read_tempo).transpose()?.or(file.tempo);
     let mut config = Config::new(data_dir);
@@ -203,6 +212,12 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
         config.compact_at_percent = percent.min(100);
     }
     config.tempo = tempo.unwrap_or_default().into();
+    config.metrics = args.metrics.or(file.metrics);
+    if config.metrics.is_some_and(|address| !address.ip().is_loopback()) {
+        return Err(Failure::usage(
+            "Metrics are only answered on a loopback address, such as 127.0.0.1:9481. Put a proxy in front of it if others must read it.",
+        ));
+    }
     if let Some(url) = args.model_base_url.or(file.model_base_url) {
         config.model_base_url = url;
     }
@@ -214,6 +229,12 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     let plain_http = args.plain_http || file.plain_http.unwrap_or(false);
     let listen = args.listen.or(file.listen).unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
     Ok(Start { listen, plain_http, config })
+}
+
+/// The key that systemd hands over; its unit has an empty one where nobody set any.
+fn credential() -> Option<Secret> {
+    let file = PathBuf::from(env::var_os("CREDENTIALS_DIRECTORY")?).join("model.key");
+    secret_file(&file, "the model provider's key").ok()
 }
 
 fn environment_key() -> Option<Secret> {
@@ -243,7 +264,25 @@ fn read_settings(file: &Path) -> Result<FileSettings, Failure> {
         Failure::usage(format!("The configuration file {} cannot be used: {why}.", file.display()))
     };
     let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+    let parsed = if file.extension().is_some_and(|extension| extension == "json") {
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    } else {
+        toml::from_str(&text).map_err(|error| error.message().to_owned())
+    };
+    parsed.map_err(|why| failed(with_suggestion(&why)))
+}
+
+/// Adds the nearest name to a complaint about one that nobody knows.
+fn with_suggestion(why: &str) -> String {
+    let mut quoted = why.split('`').skip(1).step_by(2);
+    let Some(unknown) = quoted.next().filter(|_| why.contains("unknown field")) else {
+        return why.to_owned();
+    };
+    let nearest = quoted.map(|name| (strsim::damerau_levenshtein(name, unknown), name)).min();
+    match nearest.filter(|(distance, name)| *distance <= name.len().div_ceil(3)) {
+        Some((_, name)) => format!("{why}; did you mean `{name}`?"),
+        None => why.to_owned(),
+    }
 }
 
 fn read_tempo(given: &str) -> Result<TempoText, Failure> {

@@ -50,6 +50,7 @@ pub fn routes() -> Routes {
         .post("/v1/runner/recover", Runner, claims::recover)
         .post("/v1/runner/inventory", Runner, claims::inventory)
         .post("/v1/runner/close", Runner, claims::close)
+        .post("/v1/runner/unpair", Runner, identity::unpair)
 }
 
 /// Puts the protocol's version on every reply to a runner, refusals included.

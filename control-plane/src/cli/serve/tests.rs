@@ -12,6 +12,7 @@ fn nothing() -> Serve {
         model_base_url: None,
         model_key_file: None,
         tempo: None,
+        metrics: None,
         config: None,
         log_format: LogFormat::Text,
     }
@@ -50,6 +51,28 @@ fn flags_go_before_the_file_and_the_file_before_the_defaults() {
     assert_eq!(from_flags.config.tempo, Tempo { renew_ms: 7, ..Tempo::default() });
     let defaults = start(nothing(), FileSettings::default(), None).unwrap();
     assert_eq!((defaults.listen.as_str(), defaults.config.tempo), (DEFAULT_LISTEN, Tempo::default()));
+}
+
+#[test]
+fn a_toml_file_holds_the_same_settings_and_a_misspelt_one_is_answered_with_the_right_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("checkfu.toml");
+    let text = "listen = \"[::1]:1\"\nmetrics = \"127.0.0.1:2\"\n[tempo]\nlease_ms = 5000\n";
+    fs::write(&file, text).unwrap();
+    let read = read_settings(&file).unwrap();
+    assert_eq!((read.listen.as_deref(), read.tempo.unwrap().lease_ms), (Some("[::1]:1"), Some(5000)));
+    fs::write(&file, "lissten = \"x\"\n").unwrap();
+    let failure = read_settings(&file).unwrap_err();
+    assert!(failure.message.contains("did you mean `listen`?"), "{failure}");
+}
+
+#[test]
+fn metrics_are_never_answered_off_loopback() {
+    let args = Serve { metrics: Some("0.0.0.0:1".parse().unwrap()), ..nothing() };
+    assert_eq!(
+        start(args, FileSettings::default(), None).err().map(|failure| failure.exit),
+        Some(Exit::Usage)
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Pairing and tokens: the only calls of the protocol that need no token.
+//! Pairing and tokens: the only calls of the protocol that need no token. And the end of a pairing, by the runner itself.
 
-use super::Said;
+use super::{By, Said};
 use crate::http::{
     Plane,
     reply::{Answer, ok},
@@ -34,6 +34,12 @@ pub(super) async fn token(
     Said(request): Said<TokenRequest>,
 ) -> Answer {
     ok(&plane.engine.token(request, authority(&headers)?).await?)
+}
+
+pub(super) async fn unpair(State(plane): State<Plane>, By(caller): By) -> Answer {
+    let reason = "it was unpaired on its own machine".to_owned();
+    plane.engine.revoke_runner(caller.workspace_id, caller.runner_id, reason).await?;
+    ok(&serde_json::json!({}))
 }
 
 /// The host and port that the runner sees this server at.
