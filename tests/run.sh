@@ -176,7 +176,7 @@ suite_sdk() {
 
 suite_packages() {
     has_test_target packages || return "$no_tests"
-    build || return 1
+    build && prepare_sessions || return 1
     rust_tests 'binary(packages)' -p checkfu-tests --test packages
 }
 
@@ -247,7 +247,7 @@ done
 
 ./packaging/setup.sh build || exit 1
 # The image takes the network and the build takes the processor, so they run beside each other.
-case " $* " in *' system '* | *' sdk '* | *' soak '* | *' bench '*) ./packaging/setup.sh docker image && start_image ;; esac
+case " $* " in *' system '* | *' sdk '* | *' packages '* | *' soak '* | *' bench '*) ./packaging/setup.sh docker image && start_image ;; esac
 for suite in "$@"; do
     run_suite "$suite"
 done
