@@ -9,6 +9,7 @@
 )]
 
 mod gateway;
+mod idle;
 mod sandbox;
 
 use rig::{api::script, world::World};
@@ -67,11 +68,11 @@ impl Bound {
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let rows = runtime.block_on(async {
+    let (rows, idle) = runtime.block_on(async {
         let mut rows = vec![claim().await];
         rows.extend(gateway::rows().await);
         rows.extend(sandbox::rows().await);
-        rows
+        (rows, idle::rows().await)
     });
     println!("{:<13} {:>10} {:>10} {:>7} {:>8}  what", "name", "A p50 ms", "B p50 ms", "value", "goal");
     for row in rows {
@@ -79,6 +80,11 @@ fn main() {
         let (value, goal) = (row.goal.value(a, b), row.goal.shown());
         println!("{:<13} {a:>10.2} {b:>10.2} {value:>7.3} {goal:>8}  {}", row.name, row.what);
         println!("{}", row.goal.line(row.name, value));
+    }
+    for row in idle {
+        let goal = format!("<= {}", row.goal);
+        println!("{:<13} {:>10} {:>10} {:>7.3} {goal:>8}  {}", row.name, "", "", row.value, row.what);
+        println!("ratio {} {:.3} goal {goal}", row.name, row.value);
     }
 }
 

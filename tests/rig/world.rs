@@ -283,6 +283,11 @@ impl World {
         self.runner.as_mut().expect("a running runner")
     }
 
+    /// The running control plane.
+    pub fn plane(&mut self) -> &mut Process {
+        self.plane.as_mut().expect("a running control plane")
+    }
+
     /// Kills the runner without warning.
     pub fn kill_runner(&mut self) {
         self.runner.take().expect("a running runner").kill();
