@@ -25,7 +25,7 @@ pub(crate) async fn serve(listener: TcpListener, plane: Plane, stop: Cancellatio
         .route("/metrics", get(metrics))
         .fallback(async || (StatusCode::NOT_FOUND, "There are /live, /ready and /metrics.\n"))
         .with_state(plane);
-    listen::serve(listener, router, CONNECTIONS_MAX, stop, GRACE).await;
+    listen::serve(listener, None, router, CONNECTIONS_MAX, stop, GRACE).await;
 }
 
 /// Listens; the address was checked to be a loopback one.

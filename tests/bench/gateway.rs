@@ -59,10 +59,10 @@ impl Ways {
 
 /// The two rows.
 pub(crate) async fn rows() -> [Row; 2] {
-    let world = World::without_runner().await;
+    let mut world = World::without_runner().await;
     let seen = Arc::new(Mutex::new(None));
     let relay = listen(world.address(), Arc::clone(&seen)).await;
-    world.pair_at("runner", &format!("http://{relay}")).await;
+    world.pair_at("runner", &format!("http://{relay}"), |program| program).await;
     let runner = world.start_other_runner("runner");
     let session = world.session(&script(&json!([{"say": "held", "hold": "bench"}]))).await;
     let token = wait::until("a capability", async || {

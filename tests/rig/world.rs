@@ -183,13 +183,6 @@ impl World {
         assert_eq!(finished.code, 0, "{finished:?}");
     }
 
-    /// Pairs a runner whose state is kept under `state` with a control plane that it reaches at `url`.
-    pub async fn pair_at(&self, state: &str, url: &str) {
-        let program = self.runner_program(state).args(["pair", "--plane", url]);
-        let finished = self.finish(program.input(format!("{}\n", self.code().await))).await;
-        assert_eq!(finished.code, 0, "{finished:?}");
-    }
-
     /// Where the control plane listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

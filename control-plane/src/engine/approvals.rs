@@ -3,6 +3,7 @@
 use super::{
     Cx, Engine,
     log::{self, Loaded},
+    replay,
     standing::{self, StandingWish},
 };
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
         grant::{Kind, Permission},
     },
     http::path::not_found,
+    record::Replay,
     registry::assignments,
     store,
 };
@@ -233,7 +235,7 @@ impl Engine {
         self.change(move |tx, cx| respond(tx, cx, workspace, id, answer)).await?
     }
 
-    /// A token good for one answer to this approval by this principal; shown once.
+    /// A token good for one answer to this approval by this principal; shown once, and not to a repetition.
     ///
     /// # Errors
     /// [`Code::NotFound`], [`Code::AlreadyResolved`], [`Code::PermissionDenied`] when the principal may not answer.
@@ -242,13 +244,17 @@ impl Engine {
         workspace: WorkspaceId,
         id: ApprovalId,
         principal: PrincipalId,
+        replay: Option<Replay>,
     ) -> Result<Value, Problem> {
         let bytes = self.0.key.random::<32>();
         let bytes = bytes.map_err(|_| Problem::new(Code::Internal, "The server has no random bytes now."))?;
         let token = Secret::new(format!("rsp_{}", hex(&bytes)));
         let hash = sha256_hex(token.reveal().as_bytes());
-        let mut shown = self
+        let (first, mut shown) = self
             .change(move |tx, cx| {
+                if let Some(shown) = replay::find::<Value>(tx, replay.as_ref(), cx.now)? {
+                    return Ok((false, shown));
+                }
                 let rest = "where workspace_id = ?1 and id = ?2";
                 let found = asked(tx, rest, &[&workspace.to_string(), &id.to_string()])?.pop();
                 let found = found.ok_or_else(|| not_found("action approval"))?;
@@ -261,15 +267,19 @@ impl Engine {
                     "insert into response_tokens (hash, approval_id, principal_id, expires_at) values (?1, ?2, ?3, ?4)",
                     params![hash, id.to_string(), principal.to_string(), found.open.expires_at.as_ms()],
                 )?;
-                Ok(json!({
+                let shown = json!({
                     "type": "response_token",
                     "approval_id": id,
                     "principal": principal,
                     "expires_at": found.open.expires_at,
-                }))
+                });
+                replay::keep(tx, replay.as_ref(), cx.now, &shown)?;
+                Ok((true, shown))
             })
             .await?;
-        shown["token"] = token.reveal().into();
+        if first {
+            shown["token"] = token.reveal().into();
+        }
         Ok(shown)
     }
 

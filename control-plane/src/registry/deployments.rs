@@ -177,7 +177,7 @@ impl Registry {
         id: DeploymentId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             tx.execute(
                 "update agent_deployments set archived_at = coalesce(archived_at, ?3) where workspace_id = ?1 and id = ?2",
                 params![workspace.to_string(), id.to_string(), now.as_ms()],

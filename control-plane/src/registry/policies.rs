@@ -204,7 +204,7 @@ impl Registry {
         id: PolicyId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             tx.execute(
                 "update action_policies set archived_at = coalesce(archived_at, ?3) where workspace_id = ?1 and id = ?2",
                 params![workspace.to_string(), id.to_string(), now.as_ms()],

@@ -207,7 +207,7 @@ impl Registry {
         now: Timestamp,
     ) -> Result<String, Problem> {
         let seals = self.seals.clone();
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut found = find(tx, workspace, id)?.ok_or_else(|| not_found("provider"))?;
             if found.archived_at.is_some() {
                 return Err(archived("provider").into());
@@ -244,7 +244,7 @@ impl Registry {
         id: ProviderId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut found = find(tx, workspace, id)?.ok_or_else(|| not_found("provider"))?;
             if found.archived_at.is_none() {
                 found.sealed_key = None;

@@ -180,7 +180,7 @@ impl Registry {
     where
         F: FnOnce(&RouteRecord) -> Result<RouteChange, Problem> + Send + 'static,
     {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut found = find(tx, workspace, id)?.ok_or_else(|| not_found("model route"))?;
             if found.archived_at.is_some() {
                 return Err(archived("model route").into());
@@ -204,7 +204,7 @@ impl Registry {
         id: ModelRouteId,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        self.change(Once::Never, now, move |tx| {
+        self.change(Once::NEVER, now, move |tx| {
             let mut found = find(tx, workspace, id)?.ok_or_else(|| not_found("model route"))?;
             if found.archived_at.is_none() {
                 (found.archived_at, found.updated_at) = (Some(now), now);

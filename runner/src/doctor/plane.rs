@@ -34,7 +34,8 @@ pub(super) async fn examine(address: &Address, ca: Option<&Path>) -> Vec<Finding
         }
     };
     let Way::Http(http) = link.way() else { return findings };
-    let request = link.request(http, Method::GET, "/v1/runner/nonce", None).timeout(ANSWER_WAIT);
+    let (http, _) = http.client();
+    let request = link.request(&http, Method::GET, "/v1/runner/nonce", None).timeout(ANSWER_WAIT);
     let before = SystemClock.now();
     match request.send().await {
         Ok(answer) => {

@@ -11,6 +11,7 @@ fn nothing() -> Serve {
         data_dir: Some("/data".into()),
         model_base_url: None,
         model_key_file: None,
+        compact_at_percent: None,
         tempo: None,
         metrics: None,
         config: None,

@@ -49,9 +49,9 @@ fn proposes() -> Appended {
 }
 
 async fn policy(bench: &Bench, name: &str, rules: Vec<Rule>) -> String {
-    let registry = Registry::new(bench.engine.store().clone());
+    let registry = Registry::open(bench.engine.store().clone(), bench.dir.path(), &[]).await.unwrap();
     let new = NewPolicy { name: name.to_owned(), rules };
-    registry.create_policy(bench.workspace, new, Once::Never, bench.clock.now()).await.unwrap()
+    registry.create_policy(bench.workspace, new, Once::NEVER, bench.clock.now()).await.unwrap()
 }
 
 async fn ask_with(bench: Bench, tools: Vec<Tool>, call: Appended) -> Asking {
@@ -188,7 +188,7 @@ async fn somebody_else_has_to_answer_when_the_rule_says_so() {
 async fn a_response_token_carries_exactly_one_answer() {
     let asking = asking().await;
     let (workspace, principal) = (asking.bench.workspace, asking.bench.principal);
-    let minted = asking.bench.engine.response_token(workspace, asking.approval, principal).await.unwrap();
+    let minted = asking.bench.engine.response_token(workspace, asking.approval, principal, None).await.unwrap();
     let token = || Credential::Token(Secret::new(minted["token"].as_str().unwrap()));
     let wrong = Credential::Token(Secret::new("rsp_wrong"));
     assert_eq!(code(asking.answer_as(wrong, Confirmation::Allow).await), Code::PermissionDenied);
@@ -196,7 +196,7 @@ async fn a_response_token_carries_exactly_one_answer() {
     assert_eq!(answered["responder"], json!(principal));
     assert_eq!(code(asking.answer_as(token(), Confirmation::Allow).await), Code::AlreadyResolved);
     let stranger = PrincipalId::mint();
-    let refused = asking.bench.engine.response_token(workspace, asking.approval, stranger).await;
+    let refused = asking.bench.engine.response_token(workspace, asking.approval, stranger, None).await;
     assert_eq!(code(refused), Code::PermissionDenied);
 }
 

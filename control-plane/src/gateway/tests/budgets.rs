@@ -33,7 +33,7 @@ impl Bench {
         };
         let new = RouteChange { name: "pinned".into(), candidates: vec![candidate] };
         let workspace = self.runner.workspace_id;
-        self.plane.registry.create_route(workspace, new, Once::Never, self.clock.now()).await.unwrap();
+        self.plane.registry.create_route(workspace, new, Once::NEVER, self.clock.now()).await.unwrap();
     }
 
     async fn limited(&self, metric: Metric, amount: u64) -> BudgetRecord {

@@ -18,7 +18,7 @@ impl Bench {
             allow_private: true,
         };
         let workspace = self.runner.workspace_id;
-        let made = self.plane.registry.create_provider(workspace, new, Once::Never, self.clock.now()).await;
+        let made = self.plane.registry.create_provider(workspace, new, Once::NEVER, self.clock.now()).await;
         let made: Value = serde_json::from_str(&made.unwrap()).unwrap();
         made["id"].as_str().unwrap().parse().unwrap()
     }
@@ -34,7 +34,7 @@ impl Bench {
         });
         let new = RouteChange { name: "pinned".into(), candidates: candidates.collect() };
         let workspace = self.runner.workspace_id;
-        self.plane.registry.create_route(workspace, new, Once::Never, self.clock.now()).await.unwrap();
+        self.plane.registry.create_route(workspace, new, Once::NEVER, self.clock.now()).await.unwrap();
     }
 }
 

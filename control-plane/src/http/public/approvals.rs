@@ -26,7 +26,6 @@ use checkfu_shared::{
     problem::Problem,
     secret::Secret,
 };
-use serde_json::Value;
 
 const NOTE_CHARS_MAX: usize = 10_000;
 const STATUSES: [&str; 5] = ["pending", "approved", "denied", "expired", "invalidated"];
@@ -120,16 +119,6 @@ async fn mint(State(plane): State<Plane>, caller: Caller, At(id): At<ApprovalId>
     let principal: PrincipalId =
         fields.id("principal")?.ok_or_else(|| wrong("principal", "is required: who is to answer"))?;
     fields.end()?;
-    let now = plane.clock.now();
-    if let Some(shown) = plane.registry.answered(&once, now).await? {
-        return reply::ok(&shown);
-    }
-    let shown = plane.engine.response_token(caller.workspace_id, id, principal).await?;
-    let mut kept = shown.clone();
-    // A repetition does not show the token again.
-    drop(
-        kept.as_object_mut().and_then(|members: &mut serde_json::Map<String, Value>| members.remove("token")),
-    );
-    plane.registry.remember(&once, now, &kept).await?;
+    let shown = plane.engine.response_token(caller.workspace_id, id, principal, once.replay()).await?;
     reply::ok(&shown)
 }
