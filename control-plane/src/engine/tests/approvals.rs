@@ -188,7 +188,8 @@ async fn somebody_else_has_to_answer_when_the_rule_says_so() {
 async fn a_response_token_carries_exactly_one_answer() {
     let asking = asking().await;
     let (workspace, principal) = (asking.bench.workspace, asking.bench.principal);
-    let minted = asking.bench.engine.response_token(workspace, asking.approval, principal, None).await.unwrap();
+    let minted =
+        asking.bench.engine.response_token(workspace, asking.approval, principal, None).await.unwrap();
     let token = || Credential::Token(Secret::new(minted["token"].as_str().unwrap()));
     let wrong = Credential::Token(Secret::new("rsp_wrong"));
     assert_eq!(code(asking.answer_as(wrong, Confirmation::Allow).await), Code::PermissionDenied);

@@ -248,10 +248,10 @@ async fn an_interrupt_of_a_live_claim_is_processed_by_its_settlement() {
 
 /// A runner that acts as a fresh principal with this role, and the principal.
 async fn machine_of(bench: &Bench, role: Role) -> (Machine, PrincipalId) {
-    let registry = Registry::new(bench.engine.store().clone());
+    let registry = Registry::open(bench.engine.store().clone(), bench.dir.path(), &[]).await.unwrap();
     let new = NewPrincipal { name: role.as_str().to_owned(), kind: PrincipalKind::Service, role };
     let made =
-        registry.create_principal(bench.workspace, new, bench.principal, Once::Never, bench.clock.now());
+        registry.create_principal(bench.workspace, new, bench.principal, Once::NEVER, bench.clock.now());
     let made: serde_json::Value = serde_json::from_str(&made.await.unwrap()).unwrap();
     let principal: PrincipalId = made["id"].as_str().unwrap().parse().unwrap();
     let pairing = NewPairing {
@@ -264,9 +264,9 @@ async fn machine_of(bench: &Bench, role: Role) -> (Machine, PrincipalId) {
         ephemeral: false,
         ttl_seconds: 600,
     };
-    let minted = bench.engine.mint_pairing(pairing).await.unwrap();
+    let minted = bench.engine.mint_pairing(pairing, None).await.unwrap();
     let key = key();
-    let paired = bench.pair(minted.code.reveal(), &key).await.unwrap();
+    let paired = bench.pair(minted.code.unwrap().reveal(), &key).await.unwrap();
     (bench.start(key, paired, "m1").await.unwrap(), principal)
 }
 
