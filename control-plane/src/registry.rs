@@ -135,6 +135,27 @@ impl Registry {
         Ok(self.store.read(work).await?)
     }
 
+    /// The first answer of a request that was told apart in any way, without the change itself.
+    ///
+    /// # Errors
+    /// `idempotency_conflict`; the store's own failures.
+    pub async fn answered(&self, once: &Once, now: Timestamp) -> Result<Option<Value>, Problem> {
+        let once = once.clone();
+        let work = move |connection: &rusqlite::Connection| {
+            once.find(connection, now)?.map(|reply| Ok(serde_json::from_str(&reply)?)).transpose()
+        };
+        Ok(self.store.read(work).await?)
+    }
+
+    /// Keeps the answer of a change that was made elsewhere.
+    ///
+    /// # Errors
+    /// The store's own failures.
+    pub async fn remember(&self, once: &Once, now: Timestamp, reply: &Value) -> Result<(), Problem> {
+        let (once, reply) = (once.clone(), reply.to_string());
+        Ok(self.store.write(move |tx| once.keep(tx, now, &reply)).await?)
+    }
+
     /// Makes a change unless this request made it before; the reply's text is the same both times.
     async fn change<F>(&self, once: Once, now: Timestamp, job: F) -> Result<String, Problem>
     where
