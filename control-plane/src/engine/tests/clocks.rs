@@ -1,4 +1,4 @@
-//! What a clock that jumps, a leaving runner and a waiting run come to.
+//! What a clock that jumps and a run that waits come to.
 
 use super::*;
 
@@ -41,37 +41,6 @@ async fn a_clock_that_is_set_back_keeps_no_run_with_a_runner_that_is_gone() {
     assert_eq!(second.epoch, claim.epoch + 1);
     assert_eq!(code(bench.append(&gone, &claim, 1, &[says("late")]).await), Code::Fenced);
     bench.assert_verified().await;
-}
-
-#[tokio::test]
-async fn work_that_comes_while_a_runner_leaves_is_there_for_the_next_at_once() {
-    let bench = Bench::new().await;
-    let other = bench.machine().await;
-    for round in 0..200 {
-        let leaving = bench.machine().await;
-        let request = ClaimRequest { wait_ms: 25_000, ..ask(&leaving) };
-        let poll = bench.engine.claim(leaving.caller, request.clone());
-        let close = async {
-            for _ in 0..round % 7 {
-                tokio::task::yield_now().await;
-            }
-            bench.engine.close_instance(leaving.caller, leaving.caller.instance_id).await
-        };
-        let (polled, session, closed) = tokio::join!(poll, bench.session(), close);
-        closed.unwrap();
-        let late = bench.engine.claim(leaving.caller, ask(&leaving)).await.unwrap();
-        assert!(late.claim.is_none(), "round {round}: a late poll of a closed instance gets nothing");
-        // An offer that the leaving runner heard of is not confirmed by it any more.
-        drop(polled);
-        let claim = bench.claim(&other).await;
-        assert_eq!(claim.session_id, session, "round {round}");
-        let said =
-            bench.engine.events(session, EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap();
-        let said: Event = serde_json::from_str(&said[0].json).unwrap();
-        let processed = appended(Body::SessionInputProcessed { event_ids: vec![said.id] });
-        bench.append(&other, &claim, 0, &[processed]).await.unwrap();
-        bench.settle(&other, &claim, 1, SettledOutcome::EndTurn).await.unwrap();
-    }
 }
 
 #[tokio::test]
