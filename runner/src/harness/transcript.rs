@@ -183,6 +183,8 @@ impl Transcript {
     /// What was said since the last reply stays as it was said; everything before it is told by the summary.
     fn compact(&mut self, summary: &str) {
         self.finish_reply();
+        // The request for the summary is no exchange of the conversation.
+        self.exchanges.pop_if(|last| last.reply.is_empty() && last.after.is_empty());
         let said = match self.exchanges.last_mut() {
             Some(last) => std::mem::take(&mut last.after),
             None => std::mem::take(&mut self.opening),

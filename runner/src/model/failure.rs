@@ -159,7 +159,6 @@ mod tests {
                 "too long",
             ),
             (402, provider("billing_error"), "fatal"),
-            (413, provider("request_too_large"), "fatal"),
             (429, provider("rate_limit_error"), "retry"),
             (500, provider("api_error"), "retry"),
             (502, "<html>".to_owned(), "retry"),

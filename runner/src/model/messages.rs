@@ -188,7 +188,7 @@ mod tests {
             content: vec![Content::Result {
                 id: format!("c{n}"),
                 content: vec![Block::text(format!("result {n}"))],
-                is_error: n % 2 == 0,
+                is_error: n.is_multiple_of(2),
             }],
         };
         let mut messages = vec![said(Role::User, "go")];

@@ -2,8 +2,7 @@
 
 use super::{sessions::ground, *};
 
-async fn session(bench: &Bench, budget: Option<Value>) -> Got {
-    let (agent, environment) = ground(bench).await;
+async fn session(bench: &Bench, (agent, environment): &(String, String), budget: Option<Value>) -> Got {
     let mut body = json!({"agent": agent, "environment_id": environment});
     body["budget"] = budget.unwrap_or_default();
     bench.sdk("/v1/sessions", body).await
@@ -18,14 +17,15 @@ async fn priced(bench: &Bench) {
 #[tokio::test]
 async fn both_forms_are_taken_at_the_start_and_shown_again() {
     let bench = Bench::new().await;
+    let ground = ground(&bench).await;
     let cents = json!({"type": "limit", "max_list_cost": {"amount": "125", "currency": "USD"}});
-    session(&bench, Some(cents.clone())).await.refused(400, "invalid_request");
-    let tokens = session(&bench, Some(json!({"limit": 1_000, "metric": "model_tokens"}))).await.ok();
+    session(&bench, &ground, Some(cents.clone())).await.refused(400, "invalid_request");
+    let tokens = session(&bench, &ground, Some(json!({"limit": 1_000, "metric": "model_tokens"}))).await.ok();
     assert_eq!(tokens["budget"], json!({"type": "limit", "limit": 1_000, "metric": "model_tokens"}));
     priced(&bench).await;
-    let made = session(&bench, Some(cents.clone())).await.ok();
+    let made = session(&bench, &ground, Some(cents.clone())).await.ok();
     assert_eq!(made["budget"], cents);
-    assert_eq!(session(&bench, Some(json!({"limit": 1_250_000}))).await.ok()["budget"], cents);
+    assert_eq!(session(&bench, &ground, Some(json!({"limit": 1_250_000}))).await.ok()["budget"], cents);
     let listed = bench.get("/v1/budgets").await.ok();
     assert_eq!(listed["data"].as_array().unwrap().len(), 3);
     let of = format!("/v1/budgets?session_id={}", made["id"].as_str().unwrap());
@@ -40,7 +40,8 @@ async fn both_forms_are_taken_at_the_start_and_shown_again() {
 async fn a_budget_is_attached_later_raised_paused_and_taken_up_again() {
     let bench = Bench::new().await;
     priced(&bench).await;
-    let made = session(&bench, None).await.ok();
+    let ground = ground(&bench).await;
+    let made = session(&bench, &ground, None).await.ok();
     let id = made["id"].as_str().unwrap();
     assert_eq!(made["budget"], Value::Null);
     let attach = json!({"session_id": id, "limit": 50_000});
