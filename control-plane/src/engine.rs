@@ -53,7 +53,7 @@ use checkfu_shared::{
 };
 use log::Hint;
 use ring::signature::{Ed25519KeyPair, KeyPair};
-use rusqlite::Transaction;
+use rusqlite::{Connection, Transaction};
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::watch;
 
@@ -123,8 +123,9 @@ impl Engine {
     /// When the data directory or the server key in it cannot be used.
     pub async fn open(store: Store, clock: Arc<dyn Clock>, settings: Settings) -> Result<Self, Problem> {
         let data_dir = settings.data_dir.clone();
+        let in_use = store.read(is_in_use).await?;
         let opened = tokio::task::spawn_blocking(move || {
-            let key = key::ServerKey::open(&data_dir)?;
+            let key = key::ServerKey::open(&data_dir, in_use)?;
             let signer = key.signer()?;
             Ok::<_, std::io::Error>((key, signer, Files::at(&data_dir)?))
         })
@@ -135,7 +136,7 @@ impl Engine {
                 return Err(Problem::new(
                     Code::Internal,
                     format!(
-                        "The data directory cannot be used: {error}. Check its owner and its free space."
+                        "The data directory cannot be used: {error}. Check also its owner and its free space."
                     ),
                 ));
             }
@@ -202,6 +203,12 @@ impl Engine {
         };
         Ok(self.0.store.write_then(job, move |hints| wakes.wake(hints)).await?)
     }
+}
+
+/// Whether something is stored that was keyed with the server key.
+fn is_in_use(conn: &Connection) -> Result<bool, store::Error> {
+    let sql = "select exists (select 1 from workspaces) or exists (select 1 from sessions)";
+    Ok(conn.query_row(sql, [], |row| row.get(0))?)
 }
 
 /// A duration of the wire for arithmetic on instants.

@@ -31,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The name of the file that the first start writes the owner's key to.
 pub const KEY_FILE: &str = "admin.key";
+/// The name of the file that a running server holds locked.
+const LOCK_FILE: &str = "lock";
 /// The name of the file in the data directory that holds the log and all that follows from it.
 pub const DATABASE_FILE: &str = "checkfu.db";
 
@@ -45,6 +47,12 @@ pub enum Error {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// Another server has the data directory.
+    #[error("another server already uses {}", path.display())]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
     },
     /// The database cannot be used.
     #[error("the database cannot be used")]
@@ -97,6 +105,8 @@ pub async fn serve_and_tell(
     ready: oneshot::Sender<()>,
 ) -> Result<(), Error> {
     let tls = config.tls.as_ref().map(listen::acceptor).transpose()?;
+    // Two servers over one log would each wake their own readers only. The lock ends with the process, however it ends.
+    let lock = hold(&config.data_dir)?;
     let plane = open(config, clock, stop.clone()).await?;
     if ready.send(()).is_err() {
         tracing::trace!("nobody waits for the server to be ready");
@@ -119,7 +129,26 @@ pub async fn serve_and_tell(
     tokio::task::spawn_blocking(move || store.close()).await.unwrap_or_else(|error| {
         tracing::error!(%error, "closing the database failed");
     });
+    drop(lock);
     died.map_or(Ok(()), |task| Err(Error::TaskDied(task)))
+}
+
+fn make_dir(dir: &Path) -> Result<(), Error> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|source| Error::DataDir { path: dir.to_owned(), source })
+}
+
+/// Admits one server to the data directory, for as long as the file stays open.
+fn hold(dir: &Path) -> Result<fs::File, Error> {
+    make_dir(dir)?;
+    let path = dir.join(LOCK_FILE);
+    let opened = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = opened.map_err(|source| Error::DataDir { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::InUse { path: dir.to_owned() }),
+        Err(fs::TryLockError::Error(source)) => Err(Error::DataDir { path, source }),
+    }
 }
 
 /// Opens everything a server works on.
@@ -128,13 +157,8 @@ pub(crate) async fn open(
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) -> Result<Plane, Error> {
-    let dir = config.data_dir.clone();
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dir)
-        .map_err(|source| Error::DataDir { path: dir.clone(), source })?;
-    let store = Store::open(&dir.join(DATABASE_FILE))?;
+    make_dir(&config.data_dir)?;
+    let store = Store::open(&config.data_dir.join(DATABASE_FILE))?;
     assemble(config, store, clock, stop).await
 }
 
@@ -208,5 +232,25 @@ async fn watch_store(plane: Plane) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use checkfu_shared::time::SystemClock;
+
+    #[tokio::test]
+    async fn one_data_directory_admits_one_server_until_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("data");
+        let lock = hold(&data_dir).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = CancellationToken::new();
+        let second = serve(Config::new(&data_dir), listener, Arc::new(SystemClock), stop).await;
+        assert!(matches!(second, Err(Error::InUse { path }) if path == data_dir));
+        assert!(!data_dir.join(DATABASE_FILE).exists(), "nothing was touched");
+        drop(lock);
+        hold(&data_dir).unwrap();
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Exit {
     Damaged = 13,
     /// `doctor`: it works, but something should be done.
     Doubtful = 14,
+    /// `serve`: another server uses the data directory.
+    DataDirInUse = 15,
 }
 
 impl Exit {
@@ -52,7 +54,8 @@ impl Exit {
   11  the followed session waits for an answer to a tool call
   12  serve: the address is in use
   13  verify: the log, the audit or the export is not what was written
-  14  doctor: it works, but something should be done";
+  14  doctor: it works, but something should be done
+  15  serve: another server uses the data directory";
 
     /// The code for a refusal with this HTTP status.
     pub(crate) const fn of_status(status: u16) -> Self {

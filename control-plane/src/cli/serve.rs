@@ -4,7 +4,10 @@
 mod notify;
 
 use super::{exit::Exit, failure::Failure, secret_file, terminal::Output};
-use checkfu::config::{Config, Tls};
+use checkfu::{
+    config::{Config, Tls},
+    dial,
+};
 use checkfu_shared::{protocol::Tempo, secret::Secret, time::SystemClock};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
@@ -12,6 +15,7 @@ use std::{
     env, fs, io,
     io::IsTerminal,
     net::SocketAddr,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -135,6 +139,11 @@ pub(crate) async fn serve(args: Serve, output: &Output) -> Result<(), Failure> {
     log_to_stderr(args.log_format);
     let file = args.config.as_deref().map(read_settings).transpose()?.unwrap_or_default();
     let Start { listen, plain_http, config } = start(args, file, environment_key())?;
+    if config.model_key.is_none() {
+        tracing::warn!(
+            "no key of a model provider is given, so no turn can ask a model: use --model-key-file or CHECKFU_MODEL_KEY"
+        );
+    }
     let listener = TcpListener::bind(&listen).await.map_err(|error| cannot_listen(&listen, &error))?;
     let address = listener
         .local_addr()
@@ -201,7 +210,13 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
     };
     let key_file = args.model_key_file.or(file.model_key_file);
     let model_key = match key_file {
-        Some(file) => Some(secret_file(&file, "the model provider's key")?),
+        Some(file) => {
+            let key = secret_file(&file, "the model provider's key")?;
+            if is_exposed(&file) {
+                tracing::warn!(file = %file.display(), "other users can read the model provider's key: chmod 600 it");
+            }
+            Some(key)
+        }
         None => environment_key.or_else(credential),
     };
     let tempo = args.tempo.as_deref().map(read_tempo).transpose()?.or(file.tempo);
@@ -219,6 +234,8 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
         ));
     }
     if let Some(url) = args.model_base_url.or(file.model_base_url) {
+        dial::base(&url)
+            .map_err(|error| Failure::usage(format!("--model-base-url {url} cannot be used: {error}.")))?;
         config.model_base_url = url;
     }
     config.tls = match (args.tls_cert.or(file.tls_cert), args.tls_key.or(file.tls_key)) {
@@ -235,6 +252,11 @@ fn start(args: Serve, file: FileSettings, environment_key: Option<Secret>) -> Re
 fn credential() -> Option<Secret> {
     let file = PathBuf::from(env::var_os("CREDENTIALS_DIRECTORY")?).join("model.key");
     secret_file(&file, "the model provider's key").ok()
+}
+
+/// Whether others than the owner may read the file.
+fn is_exposed(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| found.mode() & 0o077 != 0)
 }
 
 fn environment_key() -> Option<Secret> {
@@ -325,11 +347,21 @@ fn cannot_listen(listen: &str, error: &io::Error) -> Failure {
 
 /// What failed with all that caused it, since the operator is who can mend it.
 fn did_not_serve(error: &checkfu::Error) -> Failure {
+    if let checkfu::Error::InUse { path } = error {
+        return Failure::new(
+            Exit::DataDirInUse,
+            format!(
+                "Another server already uses {}. Stop that one, or give this one its own --data-dir.",
+                path.display()
+            ),
+        );
+    }
     let causes: Vec<String> =
         std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
             .map(ToString::to_string)
             .collect();
-    Failure::local(format!("The server stopped: {}.", causes.join(": ")))
+    let causes = causes.join(": ");
+    Failure::local(format!("The server stopped: {}.", causes.trim_end_matches('.')))
 }
 
 #[cfg(test)]

@@ -27,11 +27,11 @@ impl std::fmt::Debug for ServerKey {
 }
 
 impl ServerKey {
-    /// Reads the key of this data directory, or makes one.
+    /// Reads the key of this data directory, or makes one when none is in use yet.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has another length.
-    pub(super) fn open(data_dir: &Path) -> io::Result<Self> {
+    /// When the file cannot be read or written, has another length, or is missing although `in_use`.
+    pub(super) fn open(data_dir: &Path, in_use: bool) -> io::Result<Self> {
         let path = data_dir.join("server.key");
         let random = SystemRandom::new();
         let bytes = match File::open(&path) {
@@ -40,12 +40,19 @@ impl ServerKey {
                 file.read_to_end(&mut bytes)?;
                 bytes
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && in_use => {
+                return Err(io::Error::other(
+                    "server.key is missing beside a database that was written with it; restore it from a backup, or make one \
+                     with `head -c 32 /dev/urandom` and pair all runners again",
+                ));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir, &path, &random)?,
             Err(error) => return Err(error),
         };
         if bytes.len() != 32 {
             return Err(io::Error::other(
-                "server.key is damaged: restore it from a backup, or remove it and pair all runners again",
+                "server.key is damaged; restore it from a backup, or make one with `head -c 32 /dev/urandom` and pair all \
+                 runners again",
             ));
         }
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &bytes), random })
@@ -103,4 +110,22 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_never_beside_a_database_that_used_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = ServerKey::open(dir.path(), true).unwrap_err().to_string();
+        assert!(missing.contains("missing") && missing.contains("backup"), "{missing}");
+        assert!(!dir.path().join("server.key").exists());
+        let signed = ServerKey::open(dir.path(), false).unwrap().sign("p", "t");
+        assert!(ServerKey::open(dir.path(), true).unwrap().verifies("p", "t", &signed));
+        fs::write(dir.path().join("server.key"), b"short").unwrap();
+        let damaged = ServerKey::open(dir.path(), true).unwrap_err().to_string();
+        assert!(damaged.contains("damaged") && !damaged.ends_with('.'), "{damaged}");
+    }
 }

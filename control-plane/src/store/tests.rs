@@ -146,3 +146,15 @@ async fn a_full_disk_refuses_what_does_not_fit_and_the_store_goes_on_with_room()
     store.close();
     assert_eq!(count(&opened(&dir)).await, kept + 1);
 }
+
+#[tokio::test]
+async fn a_closed_store_leaves_its_file_whole_without_the_write_ahead_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = opened(&dir);
+    put(&store, "kept").await.unwrap();
+    store.close();
+    assert_eq!(std::fs::metadata(dir.path().join("t.db-wal")).map_or(0, |found| found.len()), 0);
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.path().join("t.db"), copy.path().join("t.db")).unwrap();
+    assert_eq!(count(&opened(&copy)).await, 1);
+}

@@ -131,3 +131,38 @@ fn an_address_that_others_reach_wants_a_certificate_or_the_operators_word() {
     let whole = Serve { tls_cert: Some("c".into()), tls_key: Some("k".into()), ..nothing() };
     assert!(start(whole, FileSettings::default(), None).unwrap().config.tls.is_some());
 }
+
+#[test]
+fn a_data_directory_in_use_is_a_sentence_and_has_its_own_code() {
+    let failure = did_not_serve(&checkfu::Error::InUse { path: "/data".into() });
+    assert_eq!(failure.exit, Exit::DataDirInUse);
+    assert!(failure.message.contains("/data") && failure.message.contains("--data-dir"), "{failure}");
+}
+
+#[test]
+fn what_stopped_the_server_ends_with_one_full_stop() {
+    use checkfu_shared::problem::{Code, Problem};
+    let problem = Problem::new(Code::Internal, "The data directory cannot be used: server.key is damaged.");
+    let failure = did_not_serve(&checkfu::Error::Start(problem));
+    assert!(failure.message.ends_with("damaged.") && !failure.message.ends_with(".."), "{failure}");
+}
+
+#[test]
+fn a_provider_address_that_is_none_is_refused_at_the_start() {
+    for url in ["notaurl", "ftp://host", "http://user:pw@host"] {
+        let args = Serve { model_base_url: Some(url.into()), ..nothing() };
+        let failure = start(args, FileSettings::default(), None).map(drop).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("--model-base-url"), "{failure}");
+    }
+}
+
+#[test]
+fn a_key_that_others_can_read_is_noticed() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (mode, want) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(is_exposed(file.path()), want, "{mode:o}");
+    }
+}
