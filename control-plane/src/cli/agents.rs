@@ -3,10 +3,11 @@
 use super::{
     client::Client,
     failure::Failure,
+    sessions,
     shape::{self, Members},
     terminal::Output,
 };
-use checkfu_shared::{agent::Effort, id::AgentId, tool};
+use checkfu_shared::{agent::Effort, tool};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 use std::{fs, path::PathBuf};
@@ -45,8 +46,8 @@ pub(crate) enum Command {
     },
     /// Show one agent
     Show {
-        /// The agent's id
-        agent: AgentId,
+        /// The agent: its id or its name
+        agent: String,
     },
 }
 
@@ -127,7 +128,9 @@ pub(crate) async fn run(command: Command, client: &Client, output: &Output) -> R
             }
             output.table(&shape::head(COLUMNS), &shape::rows(&rows, COLUMNS), "There are no agents.")
         }
-        Command::Show { agent } => shown(&client.get(&format!("/v1/agents/{agent}"), &[]).await?, output),
+        Command::Show { agent } => {
+            shown(&sessions::found(client, "agent", "/v1/agents", &agent).await?, output)
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{
     client::Client,
     failure::Failure,
+    sessions,
     shape::{self, Members},
     terminal::Output,
 };
-use checkfu_shared::id::EnvironmentId;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
@@ -43,8 +43,8 @@ pub(crate) enum Command {
     },
     /// Show one environment
     Show {
-        /// The environment's id
-        environment: EnvironmentId,
+        /// The environment: its id or its name
+        environment: String,
     },
 }
 
@@ -94,7 +94,8 @@ pub(crate) async fn run(command: Command, client: &Client, output: &Output) -> R
             output.table(&shape::head(COLUMNS), &shape::rows(&rows, COLUMNS), "There are no environments.")
         }
         Command::Show { environment } => {
-            shown(&client.get(&format!("/v1/environments/{environment}"), &[]).await?, output)
+            let found = sessions::found(client, "environment", "/v1/environments", &environment).await?;
+            shown(&found, output)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What went wrong, for a person and for a script: one sentence on what failed and what to do, and an exit code.
 
 use super::{exit::Exit, terminal};
-use checkfu_shared::problem::Problem;
+use checkfu_shared::problem::{Code, Problem};
 use std::io;
 
 /// A command that did not go well.
@@ -47,7 +47,12 @@ impl Failure {
         if status >= 500 {
             message = format!("{message}\nRequest id: {request_id}");
         }
-        Self::new(Exit::of_status(status), message)
+        // What a body names and nobody knows is as absent as what a path names.
+        let exit = match problem.code {
+            Code::UnknownReference => Exit::NotFound,
+            _ => Exit::of_status(status),
+        };
+        Self::new(exit, message)
     }
 
     /// The text for standard error, escaped.
@@ -58,7 +63,6 @@ impl Failure {
 
 /// What a person at the command line can do, where the server's own words are for programs.
 fn hint(problem: &Problem) -> Option<&'static str> {
-    use checkfu_shared::problem::Code;
     match problem.code {
         Code::Unauthenticated => {
             Some("Set CHECKFU_API_KEY, or CHECKFU_API_KEY_FILE to a file such as DATA_DIR/admin.key.")
@@ -70,7 +74,12 @@ fn hint(problem: &Problem) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use checkfu_shared::problem::Code;
+
+    #[test]
+    fn what_a_body_names_and_nobody_knows_is_not_found() {
+        let failure = Failure::refused(400, &Problem::new(Code::UnknownReference, "No such agent."), "req_1");
+        assert_eq!(failure.exit, Exit::NotFound);
+    }
 
     #[test]
     fn a_refusal_shows_the_servers_words_and_ends_by_its_class() {

@@ -1,4 +1,5 @@
 //! Follows a session's stream until it rests, and takes it up again where it broke off: no event is missed or repeated.
+//! An idle of the past is no rest: it counts only once the log was followed to where it ended when the following began.
 
 use super::{
     client::Client,
@@ -10,7 +11,7 @@ use super::{
 };
 use checkfu::sse::{Decoder, Frame};
 use checkfu_shared::{
-    event::{Confirmation, StopReason, ToolConfirmation},
+    event::{Body, Confirmation, Event, StopReason, ToolConfirmation},
     id::EventId,
 };
 use serde_json::Value;
@@ -32,6 +33,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct Manner {
     /// Show what comes after this place of the log.
     pub(crate) after: u64,
+    /// Where the log ended when the following began: before this place no idle is the present one.
+    pub(crate) present: u64,
     /// Return when the session is idle, not only when it is over.
     pub(crate) until_idle: bool,
     /// Ask the person at the terminal about tool calls that ask.
@@ -46,6 +49,8 @@ pub(crate) struct Follower<'a> {
     session: &'a str,
     manner: Manner,
     seq: u64,
+    /// The idle that nothing has ended yet.
+    idle: Option<StopReason>,
     transcript: Transcript,
 }
 
@@ -58,7 +63,8 @@ enum Broke {
 impl<'a> Follower<'a> {
     /// Prepares to follow; nothing is dialled here.
     pub(crate) fn new(client: &'a Client, output: &'a Output, session: &'a str, manner: Manner) -> Self {
-        Self { client, output, session, manner, seq: manner.after, transcript: Transcript::default() }
+        let transcript = Transcript::default();
+        Self { client, output, session, manner, seq: manner.after, idle: None, transcript }
     }
 
     /// Follows until the session rests.
@@ -127,8 +133,17 @@ impl<'a> Follower<'a> {
             self.output.text(&text)?;
         }
         self.seq = seq.unwrap_or(self.seq);
-        let counts = matches!(rest, Some(Rest::Over)) || self.manner.until_idle;
-        Ok(rest.filter(|_| counts))
+        if rest == Some(Rest::Over) {
+            return Ok(rest);
+        }
+        match rest {
+            Some(Rest::Idle(reason)) => self.idle = Some(reason),
+            _ if runs(frame) => self.idle = None,
+            _ => {}
+        }
+        let counts = self.manner.until_idle && self.seq >= self.manner.present;
+        let idle = if counts { self.idle.take() } else { None };
+        Ok(idle.map(Rest::Idle))
     }
 
     /// Whether there is more to follow: an answer was given to every call that asks.
@@ -147,6 +162,14 @@ impl<'a> Follower<'a> {
         }
         Ok(true)
     }
+}
+
+/// Whether the session is idle no more with this frame.
+fn runs(frame: &Frame) -> bool {
+    let event = serde_json::from_str::<Event>(&frame.data);
+    event.is_ok_and(|event| {
+        matches!(event.body, Body::SessionStatusRunning {} | Body::SessionStatusRescheduled { .. })
+    })
 }
 
 /// Whether this kind of failure may pass by itself.

@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Run, client: &Client, output: &Output) -> Result<(
     if !output.is_json {
         output.line(&format!("[session {}]", terminal::line(&session)))?;
     }
-    let manner = Manner { after: 0, until_idle: true, asks: args.ask };
+    let manner = Manner { after: 0, present: 0, until_idle: true, asks: args.ask };
     let rest = Follower::new(client, output, &session, manner).follow().await?;
     follow::verdict(&session, &rest)
 }

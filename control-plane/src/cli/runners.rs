@@ -3,6 +3,7 @@
 use super::{
     client::Client,
     failure::Failure,
+    sessions,
     shape::{self, Members},
     terminal::{self, Output},
 };
@@ -42,8 +43,8 @@ pub(crate) enum Command {
     },
     /// Show one runner
     Show {
-        /// The runner's id
-        runner: RunnerId,
+        /// The runner: its id or its name
+        runner: String,
     },
     /// Take all rights from a runner at once; it stops its sandboxes
     Revoke {
@@ -130,7 +131,7 @@ pub(crate) async fn run(command: Command, client: &Client, output: &Output) -> R
             output.table(&shape::head(COLUMNS), &shape::rows(&rows, COLUMNS), nothing)
         }
         Command::Show { runner } => {
-            let reply = client.get(&format!("/v1/runners/{runner}"), &[]).await?;
+            let reply = sessions::found(client, "runner", "/v1/runners", &runner).await?;
             if output.is_json { output.json(&reply) } else { output.text(&shape::lines(&reply, FIELDS)) }
         }
         Command::Revoke { runner, reason } => {

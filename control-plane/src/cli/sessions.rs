@@ -40,6 +40,8 @@ const FIELDS: Members = &[
     ("archived", "/archived_at"),
 ];
 
+const INTERRUPTED: &str = "The session is being interrupted.";
+
 /// What to do with sessions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -167,8 +169,11 @@ pub(crate) async fn run(command: Command, client: &Client, output: &Output) -> R
         Command::Watch(args) => watch(client, output, args).await,
         Command::Send { session, text, follow, ask } => say(client, output, session, text, follow, ask).await,
         Command::Interrupt { session } => {
+            let idle = is_idle(client, session).await?;
             let said = send(client, session, &Body::UserInterrupt { session_thread_id: None }).await?;
-            done(&said, "The session is being interrupted.", output)
+            let words =
+                if idle { "The session is idle; there was nothing to interrupt." } else { INTERRUPTED };
+            done(&said, words, output)
         }
         Command::Confirm(args) => {
             let result = if args.allow { Confirmation::Allow } else { Confirmation::Deny };
@@ -210,8 +215,13 @@ fn message(text: String) -> Body {
 pub(crate) async fn named(client: &Client, noun: &str, path: &str, name: &str) -> Result<String, Failure> {
     /// More than this many things are not searched by name.
     const SEARCHED: usize = 1000;
-    let prefix = if noun == "agent" { "agent_" } else { "env_" };
-    if name.strip_prefix(prefix).is_some_and(|rest| rest.len() == 32) {
+    let prefix = match noun {
+        "agent" => "agent_",
+        "runner" => "rnr_",
+        _ => "env_",
+    };
+    let is_id = |rest: &str| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if name.strip_prefix(prefix).is_some_and(is_id) {
         return Ok(name.to_owned());
     }
     let rows = client.list(path, &[], SEARCHED).await?;
@@ -226,6 +236,16 @@ pub(crate) async fn named(client: &Client, noun: &str, path: &str, name: &str) -
             "There is more than one {noun} called {name}. Give its id; `checkfu {noun}s list` shows it."
         ))),
     }
+}
+
+/// The thing called `name`, in full.
+pub(crate) async fn found(client: &Client, noun: &str, path: &str, name: &str) -> Result<Value, Failure> {
+    let id = named(client, noun, path, name).await?;
+    // Ids from a server are checked before they become part of a path.
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err(Failure::local(format!("The {noun}'s id cannot be used.")));
+    }
+    client.get(&format!("{path}/{id}"), &[]).await
 }
 
 /// Sends one input; the reply is its echo.
@@ -255,15 +275,25 @@ async fn say(
     // The echo's own place is followed from the one before, so that the reader sees it too.
     let seq = said.pointer("/data/0/seq").and_then(Value::as_u64).unwrap_or(1);
     let session = session.to_string();
-    let manner = Manner { after: seq.saturating_sub(1), until_idle: true, asks: ask };
+    let manner = Manner { after: seq.saturating_sub(1), present: seq, until_idle: true, asks: ask };
     let rest = Follower::new(client, output, &session, manner).follow().await?;
     follow::verdict(&session, &rest)
 }
 
 async fn watch(client: &Client, output: &Output, args: Watch) -> Result<(), Failure> {
-    let after = if args.new { last_seq(client, args.session).await? } else { args.after };
-    let manner = Manner { after, until_idle: args.until_idle, asks: false };
+    let present = if args.new || args.until_idle { last_seq(client, args.session).await? } else { 0 };
+    let after = if args.new { present } else { args.after };
+    if args.until_idle && !args.new && after >= present && is_idle(client, args.session).await? {
+        return Ok(());
+    }
+    let manner = Manner { after, present, until_idle: args.until_idle, asks: false };
     Follower::new(client, output, &args.session.to_string(), manner).follow().await.map(drop)
+}
+
+/// Whether nothing is to be waited for now.
+async fn is_idle(client: &Client, session: SessionId) -> Result<bool, Failure> {
+    let session = client.get(&format!("/v1/sessions/{session}"), &[]).await?;
+    Ok(shape::text(&session, "/status") == "idle")
 }
 
 async fn last_seq(client: &Client, session: SessionId) -> Result<u64, Failure> {

@@ -6,13 +6,21 @@ use serde_json::Value;
 /// Columns or fields: what a person reads, and the JSON pointer of what stands there.
 pub(crate) type Members = &'static [(&'static str, &'static str)];
 
-/// The text of the member at `pointer`: texts as they are, nothing for null, other values as JSON.
+/// The text of the member at `pointer`: texts as they are, lists by what their entries are called, nothing for null, other
+/// values as JSON.
 pub(crate) fn text(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(entries)) => entries.iter().map(called).collect::<Vec<_>>().join(", "),
         Some(other) => other.to_string(),
     }
+}
+
+/// An entry of a list in a word: itself, or its name or type.
+fn called(entry: &Value) -> String {
+    let word = ["/name", "/type"].iter().find_map(|member| entry.pointer(member).and_then(Value::as_str));
+    entry.as_str().or(word).map_or_else(|| entry.to_string(), str::to_owned)
 }
 
 /// One row of cells for each value.
@@ -62,8 +70,16 @@ mod tests {
             rows(&[value, json!({"note": [1]})], MEMBERS),
             [
                 vec!["a\u{1b}".to_owned(), "m".to_owned(), String::new()],
-                vec![String::new(), String::new(), "[1]".to_owned()],
+                vec![String::new(), String::new(), "1".to_owned()],
             ]
         );
+    }
+
+    #[test]
+    fn a_list_is_told_by_what_its_entries_are_called() {
+        let value =
+            json!({"note": ["gpu", {"type": "custom", "name": "ask"}, {"type": "toolset"}, {"x": 1}]});
+        assert_eq!(text(&value, "/note"), r#"gpu, ask, toolset, {"x":1}"#);
+        assert_eq!(lines(&json!({"note": []}), MEMBERS), "");
     }
 }

@@ -51,10 +51,32 @@ async fn a_stream_that_breaks_off_is_taken_up_after_the_last_event() {
     let (url, asked) = server(replies).await;
     let client = Client::new(&url, None).unwrap();
     let output = Output { is_json: false };
-    let manner = Manner { after: 0, until_idle: true, asks: false };
+    let manner = Manner { after: 0, present: 0, until_idle: true, asks: false };
     let rest = Follower::new(&client, &output, SESSION, manner).follow().await.unwrap();
     assert_eq!(rest, Rest::Idle(StopReason::EndTurn));
     assert_eq!(*asked.lock().unwrap(), ["0", "2", "2"]);
+}
+
+#[tokio::test]
+async fn an_idle_of_the_past_is_no_rest_and_the_present_one_is() {
+    let running = json!({"type": "session.status_running"});
+    let idle = json!({"type": "session.status_idle", "stop_reason": {"type": "end_turn"}});
+    let refused = json!({"type": "session.status_idle", "stop_reason": {"type": "refusal"}});
+    let updated = json!({"type": "session.updated", "title": "t"});
+    let past = frame(1, &running) + &frame(2, &idle) + &frame(3, &running);
+    for (present, more, want) in [
+        (3, frame(4, &refused) + &frame(5, &idle), StopReason::Refusal),
+        (4, frame(4, &refused) + &frame(5, &idle), StopReason::Refusal),
+        // What comes after an idle and does not end it leaves the session idle.
+        (5, frame(4, &refused) + &frame(5, &updated), StopReason::Refusal),
+    ] {
+        let (url, _) = server(vec![past.clone() + &more]).await;
+        let client = Client::new(&url, None).unwrap();
+        let output = Output { is_json: false };
+        let manner = Manner { after: 0, present, until_idle: true, asks: false };
+        let rest = Follower::new(&client, &output, SESSION, manner).follow().await.unwrap();
+        assert_eq!(rest, Rest::Idle(want), "{present}");
+    }
 }
 
 #[tokio::test]
@@ -62,7 +84,7 @@ async fn a_session_that_is_not_there_is_a_failure_at_once() {
     let (url, asked) = server(vec![]).await;
     let client = Client::new(&url, None).unwrap();
     let output = Output { is_json: false };
-    let manner = Manner { after: 7, until_idle: false, asks: false };
+    let manner = Manner { after: 7, present: 7, until_idle: false, asks: false };
     assert!(Follower::new(&client, &output, SESSION, manner).follow().await.is_err());
     assert_eq!(*asked.lock().unwrap(), ["7"]);
 }
