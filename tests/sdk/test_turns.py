@@ -123,3 +123,14 @@ def test_several_sessions_at_once_keep_their_own_logs(start, idle):
         thread.join()
     for n, events in results.items():
         assert [text(event) for event in events if event.type == "agent.message"] == [f"said {n}"]
+
+
+def test_files_are_found_by_their_session_and_downloaded_by_id(beta, start, idle):
+    write = {"tool": "bash", "input": {"command": "printf 'some data' > /mnt/session/outputs/out.txt"}}
+    session = start(write, {"say": "done"})
+    idle(session.id)
+    (file,) = beta.files.list(scope_id=session.id)
+    assert (file.filename, file.size_bytes, file.mime_type) == ("out.txt", 9, "text/plain")
+    assert file.scope.id == session.id and file.downloadable
+    assert beta.files.retrieve_metadata(file.id).id == file.id
+    assert beta.files.download(file.id).read() == b"some data"

@@ -6,11 +6,11 @@ use crate::{
     store,
 };
 use checkfu_shared::{
-    id::{SessionId, WorkspaceId},
+    id::{FileId, SessionId, WorkspaceId},
     problem::Problem,
     time::Timestamp,
 };
-use rusqlite::{Connection, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 /// A page never has more events than this.
 const EVENTS_MAX: u32 = 1_000;
@@ -74,6 +74,23 @@ impl Engine {
     /// When the store cannot be read.
     pub async fn files(&self, session: SessionId) -> Result<Vec<FileRecord>, Problem> {
         Ok(self.store().read(move |conn| files(conn, session)).await?)
+    }
+
+    /// A captured file by its id.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn file(&self, workspace: WorkspaceId, file: FileId) -> Result<Option<FileRecord>, Problem> {
+        let job = move |conn: &Connection| {
+            let sql = "select s.id from files f join sessions s on s.key = f.session \
+                       where f.id = ?1 and f.status = 'captured' and s.workspace_id = ?2";
+            let at = params![file.to_string(), workspace.to_string()];
+            let session: Option<String> = conn.query_row(sql, at, |row| row.get(0)).optional()?;
+            let Some(session) = session else { return Ok(None) };
+            let files = files(conn, log::parsed(&session)?)?;
+            Ok(files.into_iter().find(|found| found.id == file))
+        };
+        Ok(self.store().read(job).await?)
     }
 }
 

@@ -7,7 +7,7 @@ use axum::{
 };
 use checkfu_shared::{
     id::{
-        self, AgentId, ApprovalId, AssignmentId, BudgetId, DeploymentId, EnvironmentId, KeyId, ModelRouteId,
+        self, AgentId, ApprovalId, AssignmentId, BudgetId, DeploymentId, EnvironmentId, FileId, KeyId, ModelRouteId,
         PairingId, PolicyId, PrincipalId, ProviderId, RunnerId, SessionId, StandingId, ThreadId,
     },
     problem::{Code, Problem},
@@ -37,6 +37,7 @@ in_path! {
     ModelRouteId "route";
     BudgetId "budget";
     AssignmentId "assignment";
+    FileId "file";
     Member "member";
     PolicyId "policy";
     ApprovalId "approval";

@@ -2,6 +2,7 @@
 //! a path of this machine. Only pictures and plain text are shown; everything else is a download.
 
 mod media;
+mod scoped;
 mod window;
 
 use super::sessions::own;
@@ -13,7 +14,7 @@ use crate::{
         Plane,
         auth::Caller,
         fields::wrong,
-        path::{At, not_found},
+        path::At,
         query::{Listed, Query},
         reply::{self, Answer, internal},
         route::{Guard, Routes},
@@ -41,11 +42,11 @@ use window::Window;
 
 /// The routes.
 pub(crate) fn routes() -> Routes {
-    Routes::new().get("/v1/sessions/{session}/files", Guard::named(Read, Session, "session"), list).get(
-        "/v1/sessions/{session}/files/content",
-        Guard::named(Read, Session, "session"),
-        content,
-    )
+    let guard = Guard::named(Read, Session, "session");
+    Routes::new()
+        .get("/v1/sessions/{session}/files", guard, list)
+        .get("/v1/sessions/{session}/files/content", guard, content)
+        .merge(scoped::routes())
 }
 
 fn shape(file: &FileRecord) -> Value {
@@ -84,6 +85,13 @@ fn named(files: Vec<FileRecord>, path: &str) -> Option<FileRecord> {
     files.into_iter().nth(at)
 }
 
+fn no_such_path() -> Problem {
+    Problem::new(
+        Code::NotFound,
+        "The session has no file with this path. List its files for the paths that it has.",
+    )
+}
+
 async fn content(
     State(plane): State<Plane>,
     caller: Caller,
@@ -95,7 +103,12 @@ async fn content(
     let path =
         query.get("path").ok_or_else(|| wrong("path", "is required: a `path` of the session's files"))?;
     let files = plane.engine.files(id).await?;
-    let file = named(files, path).ok_or_else(|| not_found("file"))?;
+    let file = named(files, path).ok_or_else(no_such_path)?;
+    deliver(&plane, &file, &query, &headers).await
+}
+
+/// The bytes of a file, or the part of them that was asked for.
+async fn deliver(plane: &Plane, file: &FileRecord, query: &Query, headers: &HeaderMap) -> Answer {
     if file.status != CaptureStatus::Captured {
         let status = json!(file.status);
         let message = format!(
@@ -104,9 +117,9 @@ async fn content(
         );
         return Err(Problem::new(Code::NotFound, message).with("status", status).into());
     }
-    let asked = window::asked(&query, &headers)?;
+    let asked = window::asked(query, headers)?;
     match window::cut(&asked, file.size_bytes) {
-        Ok(window) => serve(&plane, &file, window).await,
+        Ok(window) => serve(plane, file, window).await,
         Err(problem) => {
             let mut response = reply::Refusal(problem).into_response();
             let range = format!("bytes */{}", file.size_bytes);

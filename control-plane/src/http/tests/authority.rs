@@ -66,6 +66,7 @@ async fn ids(bench: &Bench) -> BTreeMap<&'static str, String> {
         ("standing", "stnd_00000000000000000000000000000000".to_owned()),
         ("deployment", "adep_00000000000000000000000000000000".to_owned()),
         ("runner", "rnr_00000000000000000000000000000000".to_owned()),
+        ("file", "file_00000000000000000000000000000000".to_owned()),
     ])
 }
 

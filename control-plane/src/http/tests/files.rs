@@ -104,3 +104,38 @@ async fn a_browser_shows_pictures_and_text_and_runs_nothing() {
         assert!(headers["content-security-policy"].to_str().unwrap().starts_with("sandbox"));
     }
 }
+
+#[tokio::test]
+async fn the_sdk_finds_captured_files_by_their_session_and_reads_them_by_id() {
+    let bench = Bench::new().await;
+    let (session, _) = idle(&bench).await;
+    let (other, _) = idle(&bench).await;
+    let id = session["id"].as_str().unwrap();
+    put(&bench, id, "a/report.md", "captured", b"# R".to_vec()).await;
+    put(&bench, id, "b.bin", "captured", vec![1, 2]).await;
+    put(&bench, id, "huge.bin", "too_large", Vec::new()).await;
+    put(&bench, other["id"].as_str().unwrap(), "other.txt", "captured", b"x".to_vec()).await;
+    let page = bench.get(&format!("/v1/files?scope_id={id}&limit=1")).await.ok();
+    let file = page["data"][0].clone();
+    let file_id = file["id"].as_str().unwrap().to_owned();
+    let want = json!({
+        "id": file_id, "type": "file", "filename": "a/report.md", "mime_type": "text/markdown", "size_bytes": 3,
+        "created_at": "1970-01-01T00:00:00.000Z", "downloadable": true, "expires_at": null,
+        "scope": {"type": "session", "id": id},
+    });
+    assert_eq!(file, want);
+    let next = page["next_page"].as_str().unwrap();
+    let rest = bench.get(&format!("/v1/files?scope_id={id}&page={next}")).await.ok();
+    assert_eq!((&rest["data"][0]["filename"], rest["data"].as_array().unwrap().len()), (&json!("b.bin"), 1));
+    assert_eq!(bench.get(&format!("/v1/files/{file_id}")).await.ok(), want);
+    let (status, _, bytes) = get(&bench, &format!("/v1/files/{file_id}/content"), &[]).await;
+    assert_eq!((status.as_u16(), bytes.as_slice()), (200, &b"# R"[..]));
+    for (path, wanted) in [
+        ("/v1/files".to_owned(), 400),
+        (format!("/v1/files?scope_id={id}&ids[]={file_id}"), 400),
+        ("/v1/files?scope_id=sess_00000000000000000000000000000000".to_owned(), 404),
+        (format!("/v1/files/{}", FileId::mint()), 404),
+    ] {
+        assert_eq!(get(&bench, &path, &[]).await.0.as_u16(), wanted, "{path}");
+    }
+}

@@ -30,6 +30,25 @@ pub(super) fn of(key: &str, head: &[u8]) -> Media {
     }
 }
 
+/// What a file is by its name alone, for who only reads about it.
+pub(super) fn named(key: &str) -> &'static str {
+    let extension = key.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    match extension.map(|(_, extension)| extension.to_ascii_lowercase()).as_deref() {
+        Some("png") => "image/png",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("gif") => "image/gif",
+        Some("webp") => "image/webp",
+        Some("svg") => "image/svg+xml",
+        Some("pdf") => "application/pdf",
+        Some("json") => "application/json",
+        Some("html" | "htm") => "text/html",
+        Some("md") => "text/markdown",
+        Some("csv") => "text/csv",
+        Some("txt" | "log") => "text/plain",
+        _ => "application/octet-stream",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
