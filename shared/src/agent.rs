@@ -46,10 +46,10 @@ pub struct Model {
     /// The provider's id of it.
     pub id: String,
     /// How hard it thinks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub effort: Option<EffortSetting>,
     /// Where inference may happen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub inference_geo: Option<String>,
     /// `standard` or `fast`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -110,6 +110,8 @@ codes! {
     Internal "internal" 500 "api_error";
     /// The model provider cannot be reached or answered nonsense.
     ProviderUnreachable "provider_unreachable" 502 "api_error";
+    /// The server has no model provider to ask.
+    ProviderMissing "provider_missing" 400 "invalid_request_error";
     /// The model provider does not accept the key that the server holds for it.
     ProviderKeyRefused "provider_key_refused" 403 "permission_error";
     /// The server cannot take more now.

@@ -115,19 +115,19 @@ fn of(
 
 fn none() -> Problem {
     Problem::new(
-        Code::ProviderUnreachable,
-        "The server has no model provider. Start it with --model-base-url and --model-key-file, or add a provider and a route to it.",
+        Code::ProviderMissing,
+        "The server has no model provider. Whoever runs it has to start it with --model-key-file, or with CHECKFU_MODEL_KEY, or add a provider and a route to it.",
     )
 }
 
 fn unrouted(name: &str) -> Problem {
     Problem::new(
-        Code::ProviderUnreachable,
+        Code::ProviderMissing,
         format!("No provider of the model route `{name}` is there any more. Change its candidates."),
     )
 }
 
 fn unusable(error: &super::provider::Error) -> Problem {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
-    Problem::new(Code::ProviderUnreachable, format!("The model provider cannot be used: {error}{cause}."))
+    Problem::new(Code::ProviderMissing, format!("The model provider cannot be used: {error}{cause}."))
 }

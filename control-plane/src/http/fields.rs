@@ -146,7 +146,9 @@ impl Fields {
         if (min..=max).contains(&chars) {
             return Ok(text);
         }
-        let rule = if min == 0 {
+        let rule = if max == usize::MAX {
+            format!("must have at least {min} characters and has {chars}")
+        } else if min == 0 {
             format!("must have at most {max} characters and has {chars}")
         } else {
             format!("must have {min} to {max} characters and has {chars}")

@@ -84,6 +84,10 @@ pub fn of_problem(problem: &Problem, retry_after_ms: Option<u64>) -> Failure {
         Code::ClaimLapsed => unreachable("the claim's lease has to be renewed first"),
         // The capability is renewed with the lease, so a refused one may be replaced a moment later.
         Code::Unauthenticated => unreachable("its gateway did not accept the claim's token"),
+        // Only who runs the server can mend these: nothing about the request is wrong, and time does not help.
+        Code::ProviderMissing | Code::ProviderKeyRefused => {
+            Failure::Fatal { kind: FAILED, message: sentence(&problem.message) }
+        }
         code => judge(code.status(), code.kind(), &problem.message, retry_after_ms),
     }
 }
@@ -103,11 +107,20 @@ fn judge(status: u16, kind: &str, message: &str, after_ms: Option<u64>) -> Failu
             kind: "billing_error",
             message: format!("The model's provider asks for payment: {message}"),
         },
+        401 | 403 => Failure::Fatal {
+            kind: FAILED,
+            message: format!(
+                "The model's provider refused the server's key ({kind}): {} Whoever runs the server has to look at the \
+                 provider's key and its rights.",
+                sentence(&message)
+            ),
+        },
         _ => Failure::Fatal {
             kind: FAILED,
             message: format!(
-                "The model's provider refused the request ({kind}): {message} Asking again cannot help: look at the \
-                 agent's model and tools and at the last messages, and send a new message once that is put right."
+                "The model's provider refused the request ({kind}): {} Asking again cannot help: look at the \
+                 agent's model and tools and at the last messages, and send a new message once that is put right.",
+                sentence(&message)
             ),
         },
     }
@@ -134,6 +147,12 @@ fn status_of(kind: &str) -> u16 {
     }
 }
 
+/// Foreign words as one sentence, so that ours can follow.
+fn sentence(message: &str) -> String {
+    let message = message.trim_end();
+    if message.ends_with(['.', '!', '?']) { message.to_owned() } else { format!("{message}.") }
+}
+
 fn short(message: &str) -> String {
     message.chars().take(1_000).collect()
 }
@@ -143,6 +162,26 @@ pub const ATTEMPTS_MAX: u32 = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_the_operator_can_mend_says_so_and_blames_nobody_else() {
+        let provider = br#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#;
+        for failure in [
+            of_answer(401, None, provider),
+            of_problem(&Problem::new(Code::ProviderKeyRefused, "The server's key is refused"), None),
+            of_problem(&Problem::new(Code::ProviderMissing, "The server has no model provider."), None),
+        ] {
+            let Failure::Fatal { message, .. } = failure else { panic!("{failure:?}") };
+            assert!(message.contains("server") && !message.contains("agent"), "{message}");
+            assert!(message.ends_with('.') && !message.contains(".."), "{message}");
+        }
+    }
+
+    #[test]
+    fn foreign_words_end_before_ours_begin() {
+        let refused = br#"{"error":{"type":"invalid_request_error","message":"max_tokens: too large"}}"#;
+        assert!(of_answer(400, None, refused).to_string().contains("too large. Asking again"));
+    }
 
     #[test]
     fn each_answer_has_its_verdict() {
@@ -170,6 +209,8 @@ mod tests {
             (403, gateway(Code::RunnerRevoked), "fenced"),
             (409, gateway(Code::ClaimLapsed), "retry"),
             (502, gateway(Code::ProviderUnreachable), "retry"),
+            (400, gateway(Code::ProviderMissing), "fatal"),
+            (403, gateway(Code::ProviderKeyRefused), "fatal"),
             (503, gateway(Code::Stopping), "retry"),
         ];
         for (status, body, want) in table {

@@ -10,7 +10,7 @@ async fn an_agent_comes_back_with_every_member_resolved() {
     let time = "2026-12-01T00:00:00.000Z";
     let want = json!({
         "id": id, "type": "agent", "version": 1, "name": "a", "description": null, "system": null,
-        "model": {"id": "m", "speed": "standard"}, "tools": [], "mcp_servers": [], "skills": [],
+        "model": {"id": "m", "effort": null, "inference_geo": null, "speed": "standard"}, "tools": [], "mcp_servers": [], "skills": [],
         "multiagent": null, "execution_identity": {"type": "service_account"}, "metadata": {},
         "created_at": time, "updated_at": time, "archived_at": null,
     });
