@@ -1,6 +1,7 @@
 //! The commands and what they print. A failure is one sentence on the error stream: what, why, what to do.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
+#[macro_use]
+mod print;
 
 mod collect;
 mod configuration;
@@ -147,8 +148,9 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
             Ok(Exit::Success)
         }
         Command::Completions { shell } => {
-            let mut command = Arguments::command();
-            clap_complete::generate(shell, &mut command, "checkfu-runner", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "checkfu-runner", &mut script);
+            print::out(&script);
             Ok(Exit::Success)
         }
         Command::Manual { directory } => clap_mangen::generate_to(Arguments::command(), &directory)
@@ -160,7 +162,7 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
         Command::Logs => Ok(show::logs()),
         command => with_settings(arguments.config.as_deref(), arguments.state_dir, command),
     };
-    match outcome {
+    match outcome.and_then(|exit| print::failed().map_or(Ok(exit), Err)) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("checkfu-runner: {}", failure.message);

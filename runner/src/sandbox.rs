@@ -5,6 +5,7 @@
 mod calls;
 mod container;
 pub mod egress;
+mod elf;
 mod engine;
 mod error;
 mod hold;
@@ -151,16 +152,21 @@ impl Docker {
         })
     }
 
-    /// Checks that this host can confine a sandbox, and that the toolbox is there.
+    /// Checks that this host can confine a sandbox under the wanted runtime, and that the toolbox can be one.
     ///
     /// # Errors
-    /// [`Error::Unsafe`] names what the host ignores; [`Error::NoToolbox`] when the helper is missing.
+    /// [`Error::Unsafe`] names what the host ignores; [`Error::NoRuntime`]; [`Error::NoToolbox`] or [`Error::BadToolbox`] when
+    /// the helper is missing or is something else.
     pub async fn preflight(&self) -> Result<preflight::Report, Error> {
         let toolbox = &self.inner.config.toolbox;
         if !tokio::fs::metadata(toolbox).await.is_ok_and(|found| found.is_file()) {
             return Err(Error::NoToolbox { path: toolbox.clone() });
         }
+        if let Err(defect) = look_at(toolbox).await {
+            return Err(Error::BadToolbox { path: toolbox.clone(), defect });
+        }
         let info = self.inner.engine.info().await?;
+        preflight::has_runtime(&info, self.inner.config.runtime.as_deref())?;
         preflight::judge(&info, self.inner.config.accept_missing_limits)
     }
 
@@ -235,4 +241,14 @@ impl Drop for Unlisted {
     fn drop(&mut self) {
         self.docker.unlisted().remove(&self.session);
     }
+}
+
+/// Whether the file can be a toolbox; otherwise what is wrong with it.
+async fn look_at(toolbox: &std::path::Path) -> Result<(), &'static str> {
+    use tokio::io::AsyncReadExt as _;
+    let unread = "cannot be read";
+    let file = tokio::fs::File::open(toolbox).await.map_err(|_| unread)?;
+    let mut head = Vec::new();
+    file.take(elf::LOOK_BYTES).read_to_end(&mut head).await.map_err(|_| unread)?;
+    elf::judge(&head)
 }

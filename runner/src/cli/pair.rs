@@ -46,5 +46,24 @@ pub(super) fn read_code(file: Option<&Path>) -> Result<String, Failure> {
     };
     let from = file.map_or_else(|| "standard input".into(), |path| path.display().to_string());
     read.map_err(|error| Failure::new(Exit::Usage, format!("the code cannot be read from {from}: {error}")))?;
+    if code.trim().is_empty() {
+        let message =
+            format!("no pairing code came from {from}; mint one with `checkfu pair` and give it there");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_no_code_and_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let failure = read_code(Some(file.path())).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("no pairing code"), "{}", failure.message);
+        assert!(failure.message.contains(&file.path().display().to_string()), "{}", failure.message);
+    }
 }

@@ -306,8 +306,9 @@ fn result_of(done: Done, notice: Option<String>) -> (Appended, EventId) {
 fn told(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Lost(reason) => format!(
-            "sandbox_lost: the sandbox was lost while this call ran ({reason}). Its effects and all files are gone. The next \
-             call gets a new, empty sandbox."
+            "sandbox_lost: the sandbox stopped while this call ran ({reason}). How far the call came is not known, and its \
+             processes are gone. The next call gets the sandbox again or a new one, and is told whether the files are \
+             still there."
         ),
         Trouble::Away(reason) | Trouble::Unknown(reason) => format!(
             "sandbox_error: how this call ended is not known ({reason}). It was not run again. Check its effects before \

@@ -52,6 +52,27 @@ pub enum Error {
         /// What it ignores.
         missing: String,
     },
+    /// What lies in the toolbox's place cannot be it.
+    #[error(
+        "{path}, given as the toolbox, {defect}; give --toolbox the static checkfu-toolbox of this machine that \
+         packaging/toolbox.sh builds"
+    )]
+    BadToolbox {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        defect: &'static str,
+    },
+    /// Docker does not have the runtime that sandboxes are to run under.
+    #[error(
+        "Docker has no runtime {name:?}, it has {known}; set it up in Docker or choose another --runtime"
+    )]
+    NoRuntime {
+        /// The wanted one.
+        name: String,
+        /// Those it has.
+        known: String,
+    },
     /// The toolbox is not where it should be.
     #[error("the toolbox is missing at {path}; build it with packaging/toolbox.sh or reinstall the runner")]
     NoToolbox {

@@ -63,9 +63,35 @@ pub fn judge(info: &SystemInfo, accept_missing: bool) -> Result<Report, Error> {
     })
 }
 
+/// Judges whether the daemon has the runtime that was asked for; its default one always is there.
+///
+/// # Errors
+/// [`Error::NoRuntime`].
+pub fn has_runtime(info: &SystemInfo, wanted: Option<&str>) -> Result<(), Error> {
+    // A daemon that does not list its runtimes says nothing against this one.
+    let (Some(wanted), Some(known)) = (wanted, &info.runtimes) else { return Ok(()) };
+    if known.contains_key(wanted) {
+        return Ok(());
+    }
+    let mut known: Vec<&str> = known.keys().map(String::as_str).collect();
+    known.sort_unstable();
+    Err(Error::NoRuntime { name: wanted.to_owned(), known: known.join(", ") })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn a_runtime_the_daemon_does_not_know_is_refused_with_those_it_knows() {
+        let runtimes = ["runc", "io.containerd.runc.v2"].map(|name| (name.to_owned(), Default::default()));
+        let info = SystemInfo { runtimes: Some(HashMap::from(runtimes)), ..sound() };
+        assert!(has_runtime(&info, None).is_ok());
+        assert!(has_runtime(&info, Some("runc")).is_ok());
+        let text = has_runtime(&info, Some("nope")).unwrap_err().to_string();
+        assert!(text.contains("\"nope\"") && text.contains("io.containerd.runc.v2, runc"), "{text}");
+    }
 
     fn sound() -> SystemInfo {
         SystemInfo {
