@@ -240,7 +240,7 @@ fn serve(mut connection: Connection, queue: &Receiver<Job>, shared: &Shared) {
 /// Moves the write-ahead log into the database, so that a stopped server's file is whole by itself: who copies it alone
 /// has everything. Failing that costs nothing but size; the next start reads the log.
 fn fold_in(connection: &Connection) {
-    if let Err(error) = connection.execute_batch("pragma wal_checkpoint(truncate)") {
+    if let Err(error) = connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(())) {
         tracing::warn!(%error, "the write-ahead log stays beside the database");
     }
 }
