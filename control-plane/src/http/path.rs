@@ -7,8 +7,9 @@ use axum::{
 };
 use checkfu_shared::{
     id::{
-        self, AgentId, ApprovalId, AssignmentId, BudgetId, DeploymentId, EnvironmentId, FileId, KeyId, ModelRouteId,
-        PairingId, PolicyId, PrincipalId, ProviderId, RunnerId, SessionId, StandingId, ThreadId,
+        self, AgentId, ApprovalId, AssignmentId, BudgetId, DeploymentId, EnvironmentId, FileId, KeyId,
+        ModelRouteId, PairingId, PolicyId, PrincipalId, ProviderId, RunnerId, SessionId, StandingId,
+        ThreadId,
     },
     problem::{Code, Problem},
 };

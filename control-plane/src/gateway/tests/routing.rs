@@ -83,7 +83,7 @@ async fn what_the_last_candidate_says_is_the_answer() {
     );
     assert!(bench.provided.asked.lock().unwrap().is_empty());
     bench.plane.registry.archive_provider(bench.runner.workspace_id, busy, bench.clock.now()).await.unwrap();
-    assert_eq!(code(bench.ask_well().await).await, Code::ProviderUnreachable);
+    assert_eq!(code(bench.ask_well().await).await, Code::ProviderMissing);
 }
 
 #[tokio::test]
