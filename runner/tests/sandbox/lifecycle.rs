@@ -207,6 +207,8 @@ async fn a_locked_sandbox_writes_where_it_may_and_leaves_no_volume() {
 async fn a_removed_session_leaves_nothing_on_this_machine() {
     let rig = Rig::start().await;
     let toolbox = rig.config.toolbox.clone();
+    // Others may run the same test on this machine.
+    let seconds = format!("6060.{}", std::process::id());
     // Whatever is opened once for good is open before the count.
     let network = Network::Limited { allowed_hosts: vec!["ok.test".into()] };
     let with_network = Spec { network, ..spec() };
@@ -215,16 +217,14 @@ async fn a_removed_session_leaves_nothing_on_this_machine() {
     let before = (open_files(), files_below(rig.directory.path()), networks());
     for profile in [Profile::Standard, Profile::Root, Profile::Locked] {
         let sandbox = rig.open(Spec { profile, ..with_network.clone() }).await.unwrap().sandbox;
-        run(
-            &sandbox,
-            "c1",
-            "(sleep 6060 >/dev/null 2>&1 &); curl -s http://evil.test/; echo x > /mnt/session/outputs/x",
-        )
-        .await;
+        let leave = format!(
+            "(sleep {seconds} >/dev/null 2>&1 &); curl -s http://evil.test/; echo x > /mnt/session/outputs/x"
+        );
+        run(&sandbox, "c1", &leave).await;
         let spool = rig.directory.path().join("spool");
         sandbox.capture(&spool, Default::default()).await.unwrap();
         std::fs::remove_dir_all(&spool).unwrap();
-        assert!(processes_with("6060") > 0);
+        assert!(processes_with(&seconds) > 0);
         drop(sandbox);
         rig.docker.remove_session(rig.session).await.unwrap();
     }
@@ -234,7 +234,7 @@ async fn a_removed_session_leaves_nothing_on_this_machine() {
         words.extend(["-q", "--filter", &label]);
         assert_eq!(docker(&words), "", "{kind:?}");
     }
-    assert_eq!(processes_with("6060"), 0);
+    assert_eq!(processes_with(&seconds), 0);
     until(async || (open_files(), files_below(rig.directory.path()), networks()) == before).await;
     rig.docker.close().await;
     assert!(toolbox.exists());

@@ -23,6 +23,7 @@ out=/mnt/session/outputs/repo && mkdir -p $out && dpkg-deb -Zgzip --root-owner-g
 /// An image whose only package source is the test's, removed with everything that was made of it.
 struct Base {
     name: String,
+    label: String,
 }
 
 impl Base {
@@ -50,12 +51,16 @@ impl Base {
         ]);
         docker(&["commit", &made, &name]);
         docker(&["rm", "-f", &made]);
-        Self { name }
+        Self { name, label: format!("label={label}") }
     }
 }
 
 impl Drop for Base {
     fn drop(&mut self) {
+        // An image cannot go before what runs from it.
+        for container in docker(&["ps", "-aq", "--filter", &self.label]).lines() {
+            docker(&["rm", "-fv", container]);
+        }
         let since = format!("since={}", self.name);
         for image in
             docker(&["images", "-q", "--filter", &since, "--filter", "reference=checkfu/derived"]).lines()
