@@ -116,7 +116,12 @@ fn release_older(
     caller: &Caller,
     kept: &[ClaimId],
 ) -> Result<(), store::Error> {
-    lease::release_all(tx, cx, caller.runner_id, kept, Loss::Forgotten)
+    // The request may arrive again, late, when this start holds claims that it could not list yet.
+    let rest = "where runner_id = ?1 and instance_id = ?2";
+    let (runner, instance) = (caller.runner_id.to_string(), caller.instance_id.to_string());
+    let own = lease::select(tx, rest, &[&runner, &instance])?;
+    let kept: Vec<ClaimId> = own.iter().map(|held| held.id).chain(kept.iter().copied()).collect();
+    lease::release_all(tx, cx, caller.runner_id, &kept, Loss::Forgotten)
 }
 
 /// Whether the session may still use its sandbox on this runner.

@@ -226,6 +226,21 @@ async fn a_restarted_runner_resumes_what_it_lists_and_loses_the_rest() {
 }
 
 #[tokio::test]
+async fn a_question_of_a_restart_that_arrives_twice_takes_nothing_of_the_same_start() {
+    let bench = Bench::new().await;
+    let machine = bench.machine().await;
+    bench.session().await;
+    bench.session().await;
+    let request = Recover { instance_id: machine.caller.instance_id, claims: Vec::new() };
+    bench.engine.recover(machine.caller, request.clone()).await.unwrap();
+    let held = bench.claim(&machine).await;
+    let offered = bench.poll(&machine).await.claim.unwrap();
+    bench.engine.recover(machine.caller, request).await.unwrap();
+    bench.append(&machine, &held, 0, &[says("still mine")]).await.unwrap();
+    bench.renew(&machine, &offered).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_closing_instance_gives_its_offers_back_and_gets_nothing_more() {
     let bench = Bench::new().await;
     let (closing, other) = (bench.machine().await, bench.machine().await);
