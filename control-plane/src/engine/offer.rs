@@ -103,13 +103,14 @@ pub(super) fn pick(
     let rows = statement.query_map(params![workspace.to_string(), runner.id.to_string()], queued_of)?;
     for row in rows {
         let row = row?;
-        let may = admission::may_claim(&grants, &row.5);
+        let environment = row.5.clone();
+        let may = admission::may_claim(&grants, &environment);
         let (session, run) = queued(row)?;
         if !may || !runner.carries(&run.labels) {
             continue;
         }
         let home = match run.sandbox_runner {
-            Some(home) if home != runner.id => candidate(conn, home)?.map(|(home, _)| home),
+            Some(home) if home != runner.id => entitled(conn, home, &environment, now)?,
             _ => None,
         };
         if claim::kept_for(&run, home.as_ref(), tempo, now).is_none() {
@@ -117,6 +118,18 @@ pub(super) fn pick(
         }
     }
     Ok(None)
+}
+
+/// The runner, unless it may not have runs in this environment any more: then nothing is kept for it.
+fn entitled(
+    conn: &Connection,
+    id: RunnerId,
+    environment: &str,
+    now: Timestamp,
+) -> Result<Option<Candidate>, store::Error> {
+    let Some((home, (workspace, principal))) = candidate(conn, id)? else { return Ok(None) };
+    let grants = assignments::grants(conn, workspace, principal, now)?;
+    Ok(admission::may_claim(&grants, environment).then_some(home))
 }
 
 /// Whether anything waits that was not offered, so that pollers should look again as time passes.

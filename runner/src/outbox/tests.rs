@@ -276,7 +276,7 @@ async fn a_spool_at_its_cap_drops_live_text_only_and_says_how_much_before_what_c
     let gaps = gaps(&world.log);
     assert_eq!(gaps[0].0, from, "the gap is told before what comes next: {gaps:?}");
     let dropped: u64 = gaps.iter().map(|(_, bytes)| bytes).sum();
-    assert!(dropped > 0 && dropped % 10 == 0 && dropped < 10_000, "{gaps:?}");
+    assert!(dropped > 0 && dropped.is_multiple_of(10) && dropped < 10_000, "{gaps:?}");
     let number = |content: &[Block]| match content {
         [Block::Text { text }] => text.split(' ').next().unwrap().parse::<usize>().unwrap(),
         other => panic!("{other:?}"),

@@ -75,7 +75,10 @@ mod tests {
         match length {
             Ok(short) if short < 0x80 => bytes.push(short),
             Ok(long) => bytes.extend([0x81, long]),
-            Err(_) => bytes.extend([0x82, (content.len() >> 8) as u8, (content.len() & 0xff) as u8]),
+            Err(_) => {
+                bytes.push(0x82);
+                bytes.extend(u16::try_from(content.len()).unwrap().to_be_bytes());
+            }
         }
         bytes.extend_from_slice(content);
         bytes

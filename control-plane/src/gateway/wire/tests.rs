@@ -1,7 +1,6 @@
 //! The wires against each other: what is said survives the way from one to another, and no stream ends in an unknown state.
 
 mod asks;
-// mod fixtures;
 mod fuzz;
 mod grammar;
 mod replies;

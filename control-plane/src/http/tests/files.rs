@@ -109,7 +109,8 @@ async fn a_browser_shows_pictures_and_text_and_runs_nothing() {
 async fn the_sdk_finds_captured_files_by_their_session_and_reads_them_by_id() {
     let bench = Bench::new().await;
     let (session, _) = idle(&bench).await;
-    let (other, _) = idle(&bench).await;
+    let again = json!({"agent": session["agent"]["id"], "environment_id": session["environment_id"]});
+    let other = bench.sdk("/v1/sessions", again).await.ok();
     let id = session["id"].as_str().unwrap();
     put(&bench, id, "a/report.md", "captured", b"# R".to_vec()).await;
     put(&bench, id, "b.bin", "captured", vec![1, 2]).await;
