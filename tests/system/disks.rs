@@ -33,10 +33,8 @@ async fn a_runner_on_a_full_disk_takes_no_work_and_a_session_caught_by_it_goes_o
     disk.fill(0);
     world.inside(&session, &["touch", "/tmp/go"]);
     let runner = world.runner();
-    rig::wait::until_true("the full disk to be noticed", || {
-        runner.errors().contains("the status file cannot be written")
-    })
-    .await;
+    rig::wait::until_true("the full disk to be noticed", || runner.errors().contains("has only 0 MiB left"))
+        .await;
     assert!(!world.api.events(&session).await.iter().any(|event| event["type"] == "session.status_idle"));
     disk.free();
     let events = world.api.idle(&session, 1).await;

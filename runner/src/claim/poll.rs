@@ -94,6 +94,10 @@ impl Poll {
             }
         }
         self.idle.send_replace(Idle::Stopping);
+        if self.once.is_some() {
+            // Closing takes back what is not confirmed yet, and no poll is open that could bring more.
+            while holds.join_next().await.is_some() {}
+        }
         self.close().await;
         while holds.join_next().await.is_some() {}
     }
