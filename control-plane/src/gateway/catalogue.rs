@@ -1,6 +1,6 @@
-//! The reviewed list of models: what each costs by its maker's public price list, and how much it can read at once.
-//! Prices are the makers' standard list prices (docs.anthropic.com/en/docs/about-claude/pricing, platform.openai.com/docs/pricing;
-//! five-minute cache writes), compared with LiteLLM's public price table; reviewed on the date in `catalogue.json`.
+//! The list of models: what each costs, and how much it can read at once. Only Claude Opus 4 and 4.1, Sonnet 3.7 and 4, and
+//! Haiku 3 and 3.5 were compared with their maker's own price page, on the date in `catalogue.json`; the other rows follow
+//! third-party tables. Cache writes are those of five minutes, and no dearer tier for long prompts is known here.
 //! A model that is not here has no price: a route gives it one, or it cannot have a budget in money.
 
 use super::price::Price;
