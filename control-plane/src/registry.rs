@@ -34,6 +34,7 @@ use crate::{
     store::{self, Store},
 };
 use checkfu_shared::{
+    id::WorkspaceId,
     problem::{Code, Problem},
     protocol::append::sha256_hex,
     secret::Secret,
@@ -154,6 +155,37 @@ impl Registry {
     pub async fn remember(&self, once: &Once, now: Timestamp, reply: &Value) -> Result<(), Problem> {
         let (once, reply) = (once.clone(), reply.to_string());
         Ok(self.store.write(move |tx| once.keep(tx, now, &reply)).await?)
+    }
+
+    /// Rows of a workspace, newest first. `columns` selects without a condition, from a table whose column `ended` says when a
+    /// row was put out of force.
+    async fn listed<T: Send + 'static>(
+        &self,
+        columns: &'static str,
+        ended: &'static str,
+        workspace: WorkspaceId,
+        filter: Filter,
+        record: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Problem> {
+        let work = move |connection: &rusqlite::Connection| {
+            let mut statement = connection.prepare_cached(&format!(
+                "{columns} where workspace_id = ?1 and (?2 or {ended} is null) and (?3 is null or id < ?3)
+                   and created_at >= ?4 and created_at < ?5 order by id desc limit ?6"
+            ))?;
+            let rows = statement.query_map(
+                rusqlite::params![
+                    workspace.to_string(),
+                    filter.include_archived,
+                    filter.before_id,
+                    filter.created_from_ms,
+                    filter.created_before_ms,
+                    filter.rows
+                ],
+                record,
+            )?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.store.read(work).await?)
     }
 
     /// Makes a change unless this request made it before; the reply's text is the same both times.

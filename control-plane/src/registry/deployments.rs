@@ -208,24 +208,6 @@ impl Registry {
         workspace: WorkspaceId,
         filter: Filter,
     ) -> Result<Vec<DeploymentRecord>, Problem> {
-        let work = move |connection: &Connection| {
-            let mut statement = connection.prepare_cached(&format!(
-                "{COLUMNS} where workspace_id = ?1 and (?2 or archived_at is null) and (?3 is null or id < ?3)
-                   and created_at >= ?4 and created_at < ?5 order by id desc limit ?6"
-            ))?;
-            let rows = statement.query_map(
-                params![
-                    workspace.to_string(),
-                    filter.include_archived,
-                    filter.before_id,
-                    filter.created_from_ms,
-                    filter.created_before_ms,
-                    filter.rows
-                ],
-                record,
-            )?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        };
-        Ok(self.store.read(work).await?)
+        self.listed(COLUMNS, "archived_at", workspace, filter, record).await
     }
 }
